@@ -1,0 +1,126 @@
+// megalith generate: prompts in, text or JSON out.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/answer.h"
+#include "cli/options.h"
+#include "text/utf8_stream.h"
+
+namespace megalith {
+
+namespace {
+
+struct Generate {
+  ModelOptions model;
+  MachineFlags machine;
+  SamplingFlags sampling;
+  std::vector<std::string> prompts;
+  std::vector<std::string> ids;
+  std::string chat;
+  std::string system;
+  bool json = false;
+
+  void run() const;
+  std::vector<int32_t> prompt_tokens(const LoadedModel& loaded, const std::string& prompt) const;
+  std::vector<std::vector<int32_t>> all_prompts(const LoadedModel& loaded) const;
+  void stream(const LoadedModel& loaded, Engine& engine, const std::vector<int32_t>& prompt) const;
+  void together(const LoadedModel& loaded, Engine& engine, const std::vector<std::vector<int32_t>>& prompts) const;
+  void print(const LoadedModel& loaded, const Generation& generation) const;
+};
+
+constexpr int kMaxTogether = 8;
+
+std::vector<int32_t> Generate::prompt_tokens(const LoadedModel& loaded, const std::string& prompt) const {
+  const Tokenizer& tokenizer = loaded.text.require_tokenizer();
+  if (chat == "none" || (chat.empty() && !loaded.text.format)) return tokenizer.encode(prompt, Specials::recognised);
+  ChatRequest request;
+  if (!system.empty()) request.messages.push_back({.role = Role::system, .content = system});
+  request.messages.push_back({.role = Role::user, .content = prompt});
+  if (!chat.empty()) request.enable_thinking = chat == "think";
+  return tokenizer.encode(loaded.text.require_format().render(request));
+}
+
+std::vector<std::vector<int32_t>> Generate::all_prompts(const LoadedModel& loaded) const {
+  std::vector<std::vector<int32_t>> all;
+  for (const std::string& prompt : prompts) all.push_back(prompt_tokens(loaded, prompt));
+  for (const std::string& list : ids) all.push_back(parse_ids(list));
+  return all;
+}
+
+void Generate::print(const LoadedModel& loaded, const Generation& g) const {
+  const auto& tokenizer = loaded.text.tokenizer;
+  const std::string text = tokenizer ? tokenizer->decode(text_tokens(g), true) : "";
+  if (json) {
+    const nlohmann::ordered_json object = {{"prompt_tokens", g.prompt},         {"tokens", g.tokens},
+                                           {"text", text},                      {"finish_reason", finish_name(g.finish)},
+                                           {"prefill_ms", 1e3 * g.prefill_s},   {"decode_ms", 1e3 * g.decode_s}};
+    fmt::print("{}\n", object.dump());
+    return;
+  }
+  fmt::print("{}\n", tokenizer ? text : fmt::format("{}", fmt::join(text_tokens(g), ",")));
+  if (!machine.quiet) fmt::print(stderr, "{}\n", statistics(g));
+}
+
+void Generate::stream(const LoadedModel& loaded, Engine& engine, const std::vector<int32_t>& prompt) const {
+  TextStream text(*loaded.text.tokenizer, true);
+  const auto put = [](const std::string& piece) {
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::fflush(stdout);
+  };
+  const Generation g = answer(engine, sampling.request(prompt, loaded.end_tokens),
+                              [&](std::span<const int32_t> tokens) { put(text.feed(tokens)); });
+  put(text.flush() + "\n");
+  require_success(g);
+  if (!machine.quiet) fmt::print(stderr, "{}\n", statistics(g));
+}
+
+void Generate::together(const LoadedModel& loaded, Engine& engine, const std::vector<std::vector<int32_t>>& all) const {
+  std::vector<Engine::Id> requests;
+  for (const auto& prompt : all) requests.push_back(engine.add(sampling.request(prompt, loaded.end_tokens)));
+  for (const Engine::Id id : requests) {
+    while (engine.generation(id).finish == Finish::running && engine.step()) {
+    }
+    require_success(engine.generation(id));
+    print(loaded, engine.generation(id));
+  }
+}
+
+void Generate::run() const {
+  if (prompts.empty() && ids.empty()) {
+    throw Error({.where = "generate", .expected = "--prompt TEXT or --tokens IDS", .found = "neither", .next = {}});
+  }
+  const int n = static_cast<int>(std::min<size_t>(prompts.size() + ids.size(), kMaxTogether));
+  LoadedModel loaded = load_model(model.directory(), machine.load_options(model, n));
+  const auto all = all_prompts(loaded);
+  Engine engine(*loaded.machine, loaded.model->vocabulary(), machine.rows_per_step);
+  if (all.size() == 1 && !json && loaded.text.tokenizer) return stream(loaded, engine, all[0]);
+  together(loaded, engine, all);
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto generate = std::make_shared<Generate>();
+  CLI::App* sub = app.add_subcommand("generate", "continue prompts");
+  generate->model.add_model(*sub);
+  generate->model.add_chat_format(*sub);
+  auto* prompt = sub->add_option("-p,--prompt", generate->prompts, "a prompt; several are decoded together")->expected(1);
+  prompt->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  auto* ids = sub->add_option("--tokens", generate->ids, "a prompt as token ids: 1,2,3")->expected(1);
+  ids->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  auto* chat = sub->add_option("--chat", generate->chat,
+                               "none: the prompt as it is; response, think: as a user's turn, thinking off or on (default: as "
+                               "the model's chat template says; none where there is none)");
+  chat->check(CLI::IsMember({"none", "response", "think"}));
+  sub->add_option("--system", generate->system, "a system message before each prompt");
+  sub->add_flag("--json", generate->json, "one JSON object a prompt");
+  generate->sampling.add(*sub);
+  generate->machine.add(*sub);
+  sub->callback([generate] { generate->run(); });
+}
+
+}  // namespace megalith

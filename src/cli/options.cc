@@ -1,0 +1,106 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/error.h"
+#include "cli/embedded.h"
+#include "text/chat.h"
+#include "weights/environment.h"
+#include "weights/source.h"
+
+namespace megalith {
+
+void ModelOptions::add_model(CLI::App& app) {
+  app.add_option("-m,--model", model,
+                 "a directory with a Hugging Face checkpoint, or org/name from the hub's cache (default: tiny-qwen, the "
+                 "small model that comes with Megalith)");
+  app.add_option("--revision", revision, "of org/name in the hub's cache (default: main)");
+}
+
+void ModelOptions::add_chat_format(CLI::App& app) {
+  app.add_option("--chat-format", chat_format,
+                 fmt::format("{} (default: as the model's chat template says)", fmt::join(chat_format_names(), "|")))
+      ->check(CLI::IsMember(chat_format_names()));
+}
+
+std::filesystem::path ModelOptions::directory() const {
+  if (model.empty() || is_embedded(model)) return embedded_model(model.empty() ? kDefaultModel : model);
+  return resolve_model(model, revision.empty() ? std::nullopt : std::optional(revision), combined_environment());
+}
+
+void MachineFlags::add(CLI::App& app) {
+  app.add_option("--ranks", ranks, "tensor-parallel parts, as virtual devices in this process")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--threads", threads, "worker threads (default: one for each core that this process may use)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--context", context, "positions of a sequence: prompt and answer")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
+  app.add_option("--rows-per-step", rows_per_step, "the most rows of one step; prompts are cut into pieces of this size")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--deadline", deadline_s, "seconds that a worker waits for another before the step is given up")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0));
+  app.add_flag("--quiet", quiet, "no progress, no statistics");
+}
+
+LoadOptions MachineFlags::load_options(const ModelOptions& model, int sequences) const {
+  LoadOptions options;
+  options.ranks = ranks;
+  options.chat_format = model.format();
+  options.quiet = quiet;
+  options.machine = {threads, rows_per_step, sequences, context, deadline_s};
+  return options;
+}
+
+void SamplingFlags::add(CLI::App& app) {
+  app.add_option("--max-tokens", max_tokens, "the most tokens of an answer")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  app.add_option("--temperature", temperature, "0 takes the likeliest token; above, tokens are drawn")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--top-k", top_k, "draw from the k likeliest tokens; 0 is off")->capture_default_str()->check(CLI::Range(0, 1 << 24));
+  app.add_option("--top-p", top_p, "draw from the likeliest tokens that have this much of the probability; 1 is off")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1.0));
+  app.add_option("--min-p", min_p, "drop tokens less likely than this share of the likeliest; 0 is off")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--seed", seed, "of the noise that draws tokens; the same seed gives the same text")->capture_default_str();
+  app.add_flag("--ignore-eos", ignore_eos, "go on after end tokens");
+  app.add_flag("--no-draft", no_draft, "decode without a draft");
+}
+
+Request SamplingFlags::request(std::vector<int32_t> prompt, const std::vector<int32_t>& end_tokens) const {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.sampling = {static_cast<float>(temperature), top_k, static_cast<float>(top_p), static_cast<float>(min_p), seed};
+  if (!ignore_eos) request.end_tokens = end_tokens;
+  return request;
+}
+
+std::vector<int32_t> parse_ids(const std::string& text) {
+  std::vector<int32_t> ids;
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  while (true) {
+    while (p != end && *p == ' ') ++p;
+    int32_t id = 0;
+    const auto [next, error] = std::from_chars(p, end, id);
+    if (error != std::errc() || id < 0) break;
+    ids.push_back(id);
+    p = next;
+    while (p != end && *p == ' ') ++p;
+    if (p == end) return ids;
+    if (*p++ != ',') break;
+  }
+  throw Error({.where = "token ids", .expected = "numbers with commas between, as 1,2,3", .found = text, .next = {}});
+}
+
+}  // namespace megalith

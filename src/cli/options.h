@@ -1,0 +1,68 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/loaded_model.h"
+
+namespace megalith {
+
+// Flags that several subcommands share. add_… puts them on a subcommand, with their defaults in --help.
+struct ModelOptions {
+  std::string model;  // empty: the embedded tiny-qwen
+  std::string revision;
+  std::string chat_format;
+
+  void add_model(CLI::App& app);
+  void add_chat_format(CLI::App& app);
+  // The model's directory; throws Error when there is none.
+  std::filesystem::path directory() const;
+  std::optional<std::string> format() const { return chat_format.empty() ? std::nullopt : std::optional(chat_format); }
+};
+
+struct MachineFlags {
+  int ranks = 1;
+  int threads = 0;
+  int context = 2048;
+  int rows_per_step = 512;
+  bool quiet = false;
+  double deadline_s = 60;
+
+  void add(CLI::App& app);
+  LoadOptions load_options(const ModelOptions& model, int sequences) const;
+};
+
+struct SamplingFlags {
+  double temperature = 0;
+  int top_k = 0;
+  double top_p = 1;
+  double min_p = 0;
+  uint64_t seed = 0;
+  int64_t max_tokens = 512;
+  bool ignore_eos = false;
+  bool no_draft = false;
+
+  void add(CLI::App& app);
+  // A request with these settings.
+  Request request(std::vector<int32_t> prompt, const std::vector<int32_t>& end_tokens) const;
+};
+
+// "1,2,3" as token ids; throws Error.
+std::vector<int32_t> parse_ids(const std::string& text);
+
+// A subcommand: adds itself to the program's command line. run() is called after parsing, if it was chosen.
+using Subcommand = void (*)(CLI::App& app);
+void add_chat(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_tokenize(CLI::App& app);
+void add_detokenize(CLI::App& app);
+void add_render(CLI::App& app);
+void add_logits(CLI::App& app);
+void add_program(CLI::App& app);
+
+}  // namespace megalith

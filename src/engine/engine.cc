@@ -1,0 +1,183 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace megalith {
+
+namespace {
+
+double seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+void check_sampling(const Sampling& s) {
+  const auto require = [](bool right, const char* where, const char* expected, auto found) {
+    if (!right) throw Error({.where = where, .expected = expected, .found = fmt::format("{}", found), .next = {}});
+  };
+  require(std::isfinite(s.temperature) && s.temperature >= 0, "temperature", "a number of 0 or more", s.temperature);
+  require(s.top_k >= -1, "top_k", "0 or -1 (off), or a number of tokens", s.top_k);
+  require(s.top_p > 0 && s.top_p <= 1, "top_p", "a number above 0, up to 1", s.top_p);
+  require(s.min_p >= 0 && s.min_p <= 1, "min_p", "a number from 0 to 1", s.min_p);
+}
+
+}  // namespace
+
+const char* finish_name(Finish finish) {
+  switch (finish) {
+    case Finish::running: return "running";
+    case Finish::end_token: return "stop";
+    case Finish::length: return "length";
+    case Finish::cancelled: return "cancelled";
+    case Finish::failed: return "error";
+  }
+  return "?";
+}
+
+Engine::Engine(Machine& machine, int64_t vocabulary, int rows_per_step)
+    : machine_(machine), vocabulary_(vocabulary), rows_per_step_(rows_per_step) {
+  CHECK(rows_per_step >= 1 && rows_per_step <= machine.options().max_rows, "{} rows per step", rows_per_step);
+  for (int slot = machine.options().max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+}
+
+void Engine::check(const Request& request) const {
+  const auto context = static_cast<size_t>(machine_.options().context);
+  if (request.prompt.empty()) throw Error({.where = "prompt", .expected = "at least one token", .found = "none", .next = {}});
+  if (request.prompt.size() > context || (request.prompt.size() == context && request.max_tokens > 0)) {
+    throw Error({.where = "prompt",
+                 .expected = fmt::format("fewer than {} tokens, the context", context),
+                 .found = fmt::format("{}", request.prompt.size()),
+                 .next = "Shorten the prompt, or raise --context."});
+  }
+  for (const int32_t token : request.prompt) {
+    if (token < 0 || token >= vocabulary_) {
+      throw Error({.where = "prompt",
+                   .expected = fmt::format("token ids from 0 to {}", vocabulary_ - 1),
+                   .found = fmt::format("{}", token),
+                   .next = {}});
+    }
+  }
+  if (request.max_tokens < 0) {
+    throw Error({.where = "max_tokens", .expected = "0 or more", .found = fmt::format("{}", request.max_tokens), .next = {}});
+  }
+  check_sampling(request.sampling);
+}
+
+Engine::Id Engine::add(Request request) {
+  check(request);
+  const Id id = next_id_++;
+  Sequence& sequence = sequences_[id];
+  sequence.generation.prompt = request.prompt;
+  sequence.request = std::move(request);
+  waiting_.push_back(id);
+  return id;
+}
+
+const Generation& Engine::generation(Id id) const { return sequences_.at(id).generation; }
+
+void Engine::forget(Id id) {
+  cancel(id);
+  sequences_.erase(id);
+}
+
+void Engine::cancel(Id id) {
+  Sequence& sequence = sequences_.at(id);
+  if (sequence.generation.finish == Finish::running) finish(sequence, Finish::cancelled);
+  std::erase(waiting_, id);
+  std::erase(running_, id);
+}
+
+void Engine::finish(Sequence& sequence, Finish how) {
+  sequence.generation.finish = how;
+  if (sequence.slot >= 0) free_slots_.push_back(sequence.slot);
+  sequence.slot = -1;
+  if (!sequence.generation.tokens.empty()) sequence.generation.decode_s = seconds(Clock::now() - sequence.first_token);
+}
+
+void Engine::admit() {
+  while (!waiting_.empty() && !free_slots_.empty()) {
+    Sequence& sequence = sequences_.at(waiting_.front());
+    sequence.slot = free_slots_.back();
+    sequence.start = Clock::now();
+    free_slots_.pop_back();
+    running_.push_back(waiting_.front());
+    waiting_.pop_front();
+  }
+}
+
+void Engine::add_rows_of(Sequence& sequence, Id id, int64_t rows) {
+  const auto& prompt = sequence.request.prompt;
+  const auto prompt_size = static_cast<int64_t>(prompt.size());
+  std::vector<int32_t> tokens;
+  if (sequence.done < prompt_size) {
+    const int64_t end = std::min(prompt_size, sequence.done + rows);
+    tokens.assign(prompt.begin() + sequence.done, prompt.begin() + end);
+  } else {
+    tokens.push_back(sequence.generation.tokens.back());
+  }
+  const int32_t first = step_.add_run(sequence.slot, static_cast<int32_t>(sequence.done), tokens);
+  sequence.done += static_cast<int64_t>(tokens.size());
+  if (sequence.done >= prompt_size) {
+    step_.choose(first + static_cast<int32_t>(tokens.size()) - 1, sequence.request.sampling);
+    chosen_.push_back(id);
+  }
+}
+
+// Running sequences first, so that a long prompt never stalls them; then prompts, in the order of arrival.
+void Engine::add_rows() {
+  step_.clear();
+  chosen_.clear();
+  for (const bool prefill : {false, true}) {
+    for (const Id id : running_) {
+      Sequence& sequence = sequences_.at(id);
+      const auto left = rows_per_step_ - static_cast<int64_t>(step_.rows.size());
+      const bool in_prompt = sequence.done < static_cast<int64_t>(sequence.request.prompt.size());
+      if (left > 0 && in_prompt == prefill && (prefill || !sequence.generation.tokens.empty())) add_rows_of(sequence, id, left);
+    }
+    // A sequence that has come to its prompt's end above waits for the next step.
+    if (!prefill && static_cast<int64_t>(step_.rows.size()) == rows_per_step_) break;
+  }
+}
+
+bool Engine::step() {
+  admit();
+  if (running_.empty()) return false;
+  add_rows();
+  machine_.run(step_);
+  ++steps_;
+  const auto tokens = machine_.read(machine_.program().output("tokens"));
+  for (size_t i = 0; i < chosen_.size(); ++i) take_token(chosen_[i], static_cast<int32_t>(tokens[i]));
+  std::erase_if(running_, [&](Id id) { return sequences_.at(id).generation.finish != Finish::running; });
+  return true;
+}
+
+void Engine::take_token(Id id, int32_t token) {
+  Sequence& sequence = sequences_.at(id);
+  Generation& g = sequence.generation;
+  const auto now = Clock::now();
+  if (g.tokens.empty()) {
+    sequence.first_token = now;
+    g.prefill_s = seconds(now - sequence.start);
+  }
+  if (sequence.request.max_tokens == 0) return finish(sequence, Finish::length);
+  if (token < 0) {
+    g.error = fmt::format("the logits after position {} are not finite (step {}); the weights or the states are damaged",
+                          sequence.done - 1, steps_);
+    return finish(sequence, Finish::failed);
+  }
+  g.tokens.push_back(token);
+  const auto& ends = sequence.request.end_tokens;
+  if (std::find(ends.begin(), ends.end(), token) != ends.end()) return finish(sequence, Finish::end_token);
+  const bool full = static_cast<int64_t>(g.prompt.size() + g.tokens.size()) >= machine_.options().context;
+  if (static_cast<int64_t>(g.tokens.size()) >= sequence.request.max_tokens || full) finish(sequence, Finish::length);
+}
+
+void Engine::run() {
+  while (step()) {
+  }
+}
+
+}  // namespace megalith

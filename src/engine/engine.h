@@ -1,0 +1,90 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "machines/machine.h"
+
+namespace megalith {
+
+// One text to be continued.
+struct Request {
+  std::vector<int32_t> prompt;      // at least one token
+  int64_t max_tokens = 512;         // that may be generated
+  Sampling sampling;
+  std::vector<int32_t> end_tokens;  // generation ends after one of these; empty: only at the budget
+};
+
+// Why a generation ended. `failed`: the logits were not finite; Generation::error says where.
+enum class Finish { running, end_token, length, cancelled, failed };
+
+// "stop", "length", "cancelled", "error"; "running" before the end.
+const char* finish_name(Finish finish);
+
+struct Generation {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> tokens;  // generated, the end token included
+  Finish finish = Finish::running;
+  std::string error;
+  double prefill_s = 0;  // from the first step until the first token
+  double decode_s = 0;   // from then to the last token
+};
+
+// Decodes several sequences at once. Each step takes the next token of every running sequence and, in the order of
+// arrival, as many prompt tokens of new ones as there are rows left. Requests beyond the machine's slots wait. Not for
+// use from several threads at once.
+class Engine {
+ public:
+  using Id = int64_t;
+
+  // `rows_per_step`: at most the machine's max_rows.
+  Engine(Machine& machine, int64_t vocabulary, int rows_per_step);
+
+  // Throws Error for an empty or too long prompt, ids outside the vocabulary, or sampling values out of range.
+  Id add(Request request);
+  // Runs one step; returns false when there was nothing to do.
+  bool step();
+  // Ends a generation after the current step; its slot is free at once.
+  void cancel(Id id);
+  // What a request has come to. Valid until forget().
+  const Generation& generation(Id id) const;
+  void forget(Id id);
+
+  // Steps until all requests have ended.
+  void run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sequence {
+    Request request;
+    Generation generation;
+    int slot = -1;           // of the machine's states; -1 while waiting
+    int64_t done = 0;        // tokens whose states are in the machine
+    Clock::time_point start, first_token;
+  };
+
+  void check(const Request& request) const;
+  void admit();
+  void add_rows();
+  void add_rows_of(Sequence& sequence, Id id, int64_t rows);
+  void take_token(Id id, int32_t token);
+  void finish(Sequence& sequence, Finish how);
+
+  Machine& machine_;
+  const int64_t vocabulary_;
+  const int rows_per_step_;
+  Id next_id_ = 1;
+  std::map<Id, Sequence> sequences_;
+  std::deque<Id> waiting_;
+  std::vector<Id> running_;  // in the order of arrival
+  std::vector<int> free_slots_;
+  StepArgs step_;
+  std::vector<Id> chosen_;  // whose row each chosen row is
+  int64_t steps_ = 0;
+};
+
+}  // namespace megalith

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "machines/machine.h"
+#include "models/model.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+#include "weights/checkpoint.h"
+#include "weights/files.h"
+
+namespace megalith {
+
+struct LoadOptions {
+  int ranks = 1;
+  bool hidden = false;                     // give the residual stream of every layer as outputs
+  std::optional<std::string> chat_format;  // overrides what the chat template says
+  bool quiet = false;                      // no progress
+  MachineOptions machine;
+};
+
+// A model directory's text side: what is needed to turn text into tokens and back. No weights.
+struct TextModel {
+  std::optional<Tokenizer> tokenizer;        // absent where the directory has no tokenizer.json
+  std::unique_ptr<const ChatFormat> format;  // null where there is no chat template
+
+  // The same, or an Error that says what is missing.
+  const Tokenizer& require_tokenizer() const;
+  const ChatFormat& require_format() const;
+
+  std::filesystem::path directory;
+};
+TextModel load_text(const std::filesystem::path& directory, const std::optional<std::string>& chat_format,
+                    int64_t model_rows = 0);
+
+// A model that is ready to run.
+struct LoadedModel {
+  std::filesystem::path directory;
+  std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Machine> machine;
+  TextModel text;
+  GenerationConfig generation;
+  std::vector<int32_t> end_tokens;  // of the generation config, and of the chat format
+};
+
+// Reads config.json, checks the tensors, and loads the weights. Throws Error for all that is wrong with the directory or
+// the options, before weights are read.
+LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options);
+
+}  // namespace megalith

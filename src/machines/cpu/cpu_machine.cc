@@ -1,0 +1,326 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+
+#include "base/check.h"
+#include "base/memory.h"
+#include "machines/cpu/instruction_set.h"
+#include "machines/cpu/kernels/kernel.h"
+#include "machines/cpu/workers.h"
+#include "machines/machine.h"
+#include "program/checker.h"
+#include "program/schedule.h"
+
+namespace megalith {
+
+namespace {
+
+constexpr int kSpins = 2000;
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// A task as a worker does it: everything is resolved.
+struct Item {
+  Kernel kernel = nullptr;
+  const OpContext* context = nullptr;
+  Part part;
+  std::vector<Wait> waits;
+  int32_t signal = 0;
+  Upcoming upcoming;  // the worker's next weights, fetched while it waits for this task's inputs
+};
+
+// A rank's memory. Buffers hold values, states hold sequences' states.
+struct RankMemory {
+  Pages tape;
+  std::vector<Pages> buffers;
+  std::vector<Pages> states;
+};
+
+class CpuMachine : public Machine {
+ public:
+  CpuMachine(Program program, const MachineOptions& options);
+
+  void load(const TapeSource& source, Progress* progress) override;
+  void run(const StepArgs& args) override;
+  std::span<const float> read(Value output) const override;
+  std::vector<float> read_state(int state, int rank, int sequence, int positions) const override;
+
+  const Program& program() const override { return program_; }
+  const MachineOptions& options() const override { return options_; }
+  std::string describe() const override;
+  int64_t tape_bytes() const override { return layout_.bytes * program_.ranks; }
+  int64_t state_bytes() const override;
+  int64_t activation_bytes() const override;
+
+ private:
+  void allocate();
+  void bind(const Op& op, int rank, OpContext& context);
+  void make_items();
+  void set_upcoming(std::vector<Item>& list) const;
+  void load_part(const TapeSource& source, int worker, Progress* progress);
+  void work(int worker);
+  void fail(const Item& item, const Wait& wait, int worker);
+  int64_t state_stride(const StateInfo& state) const;
+  int64_t padded_context() const { return round_up(options_.context, kPositionBlock); }
+
+  const Program program_;
+  MachineOptions options_;
+  const Topology topology_;
+  const std::string instruction_set_;
+  const Schedule schedule_;
+  const TapeLayout layout_;
+  std::vector<RankMemory> ranks_;
+  std::vector<OpContext> contexts_;  // of (op, rank): op · ranks + rank
+  std::vector<std::vector<Item>> items_;
+  std::vector<Pages> scratch_;  // of each worker
+  std::vector<Counter> counters_;
+  uint64_t steps_ = 0;
+  const StepArgs* args_ = nullptr;
+  size_t last_rows_ = 0, last_chosen_ = 0;
+  std::mutex failure_mutex_;
+  std::string failure_;
+  Waiting waiting_;
+  Workers workers_;
+};
+
+int thread_count(const MachineOptions& options, const Topology& topology) {
+  return options.threads > 0 ? options.threads : topology.default_threads();
+}
+
+CpuMachine::CpuMachine(Program program, const MachineOptions& options)
+    : program_(std::move(program)),
+      options_(options),
+      topology_(read_topology()),
+      instruction_set_(instruction_set_name()),
+      schedule_(make_schedule(program_, thread_count(options, topology_))),
+      layout_(tape_layout(program_)),
+      counters_(schedule_.producers.size()),
+      waiting_(schedule_.workers <= static_cast<int>(topology_.cpus.size()) ? kSpins : 0, options.deadline_s),
+      workers_(schedule_.workers, topology_, waiting_) {
+  options_.threads = schedule_.workers;
+  const std::vector<std::string> problems = check_schedule(program_, schedule_);
+  CHECK(problems.empty(), "the schedule is wrong: {}", problems.front());
+  allocate();
+  make_items();
+}
+
+int64_t CpuMachine::state_stride(const StateInfo& state) const {
+  const int64_t elements = state.elements() * (state.kind == StateInfo::Kind::per_position ? padded_context() : 1);
+  return round_up(elements, 16);
+}
+
+void CpuMachine::allocate() {
+  int64_t scratch = 0;
+  for (const Op& op : program_.ops) scratch = std::max(scratch, scratch_floats(program_, op));
+  for (int worker = 0; worker < schedule_.workers; ++worker) scratch_.emplace_back(static_cast<size_t>(scratch) * 4 + 64);
+  ranks_.resize(static_cast<size_t>(program_.ranks));
+  for (RankMemory& memory : ranks_) {
+    memory.tape = Pages(static_cast<size_t>(layout_.bytes));
+    for (const int64_t width : schedule_.buffer_width) {
+      memory.buffers.emplace_back(static_cast<size_t>(width * options_.max_rows) * 4 + 64);
+    }
+    for (const StateInfo& state : program_.states) {
+      memory.states.emplace_back(static_cast<size_t>(state_stride(state) * options_.max_sequences) * 4);
+    }
+  }
+}
+
+void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
+  const RankMemory& memory = ranks_[static_cast<size_t>(rank)];
+  const auto buffer = [&](Value v, const RankMemory& of) {
+    return reinterpret_cast<float*>(of.buffers[static_cast<size_t>(schedule_.buffer_of[static_cast<size_t>(v.id)])].data());
+  };
+  c.op = &op;
+  c.rank = rank;
+  c.ranks = program_.ranks;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    c.in[i] = buffer(op.inputs[i], memory);
+    c.in_width[i] = program_.info(op.inputs[i]).width;
+  }
+  if (op.collective()) {
+    for (const RankMemory& other : ranks_) c.in_of_ranks.push_back(buffer(op.inputs[0], other));
+  }
+  if (op.output.valid()) {
+    c.out = buffer(op.output, memory);
+    c.out_width = program_.info(op.output).width;
+    c.chosen_rows = program_.info(op.output).rows == Rows::chosen;
+  }
+  for (size_t i = 0; i < op.weights.size(); ++i) {
+    const auto weight = static_cast<size_t>(op.weights[i]);
+    c.weight[i] = memory.tape.data() + layout_.offset[weight];
+    c.weight_info[i] = &program_.weights[weight];
+  }
+  for (size_t i = 0; i < op.states.size(); ++i) {
+    const auto state = static_cast<size_t>(op.states[i]);
+    c.state[i] = reinterpret_cast<float*>(memory.states[state].data());
+    c.state_stride[i] = state_stride(program_.states[state]);
+    c.head_dim = program_.states[state].shape.back();
+  }
+  c.context = padded_context();
+  if (op.kind == OpKind::rope) c.frequencies = rope_frequencies(op.get<Rope>());
+}
+
+void CpuMachine::make_items() {
+  contexts_.resize(program_.ops.size() * static_cast<size_t>(program_.ranks));
+  for (size_t op = 0; op < program_.ops.size(); ++op) {
+    for (int rank = 0; rank < program_.ranks; ++rank) {
+      bind(program_.ops[op], rank, contexts_[op * static_cast<size_t>(program_.ranks) + static_cast<size_t>(rank)]);
+    }
+  }
+  items_.resize(static_cast<size_t>(schedule_.workers));
+  for (size_t worker = 0; worker < items_.size(); ++worker) {
+    for (const int32_t index : schedule_.lists[worker]) {
+      const Task& task = schedule_.tasks[static_cast<size_t>(index)];
+      const auto context = static_cast<size_t>(task.op * program_.ranks + task.rank);
+      items_[worker].push_back({kernel(program_.ops[static_cast<size_t>(task.op)].kind), &contexts_[context],
+                                {task.part, task.parts}, task.waits, task.signal, {}});
+    }
+    set_upcoming(items_[worker]);
+  }
+}
+
+void CpuMachine::set_upcoming(std::vector<Item>& list) const {
+  Upcoming next;
+  for (auto item = list.rbegin(); item != list.rend(); ++item) {
+    const OpContext& c = *item->context;
+    if (c.op->kind == OpKind::matmul) {
+      const int64_t bytes = c.weight_info[0]->panel_bytes(c.ranks);
+      const Range panels = item->part.of(c.weight_info[0]->panels(c.ranks));
+      next = {c.weight[0] + panels.begin * bytes, static_cast<size_t>(panels.size() * bytes)};
+    }
+    item->upcoming = next;
+  }
+}
+
+void CpuMachine::load(const TapeSource& source, Progress* progress) {
+  auto job = [&](int worker) { load_part(source, worker, progress); };
+  workers_.run(job);
+  CHECK(failure_.empty(), "loading: {}", failure_);
+}
+
+// Each worker writes the panels that it will read, so that their pages lie near it.
+void CpuMachine::load_part(const TapeSource& source, int worker, Progress* progress) {
+  constexpr int64_t kPanelsAtOnce = 64;
+  for (int rank = 0; rank < program_.ranks; ++rank) {
+    const WorkerRange range = workers_of(rank, program_.ranks, schedule_.workers);
+    if (worker < range.first || worker >= range.last) continue;
+    const Part part = {worker - range.first, range.last - range.first};
+    for (const int index : layout_.order) {
+      const Weight& weight = program_.weights[static_cast<size_t>(index)];
+      std::byte* out = ranks_[static_cast<size_t>(rank)].tape.data() + layout_.offset[static_cast<size_t>(index)];
+      if (weight.layout == WeightLayout::plain) {
+        if (part.part == 0) source.read_plain(weight, rank, program_.ranks, reinterpret_cast<float*>(out));
+        continue;
+      }
+      const Range panels = part.of(weight.panels(program_.ranks));
+      const int64_t bytes = weight.panel_bytes(program_.ranks);
+      for (int64_t panel = panels.begin; panel < panels.end; panel += kPanelsAtOnce) {
+        const int64_t count = std::min(kPanelsAtOnce, panels.end - panel);
+        source.read_panels(weight, rank, program_.ranks, panel, count, out + panel * bytes);
+        if (progress) progress->add(static_cast<uint64_t>(count * bytes));
+      }
+    }
+  }
+}
+
+void CpuMachine::run(const StepArgs& args) {
+  CHECK(!args.rows.empty() && static_cast<int>(args.rows.size()) <= options_.max_rows, "{} rows of {}",
+        args.rows.size(), options_.max_rows);
+  for (const Run& run : args.runs) {
+    CHECK(run.sequence >= 0 && run.sequence < options_.max_sequences && run.first_position >= 0 &&
+              run.first_position + run.rows <= options_.context,
+          "sequence {}, positions {}+{}", run.sequence, run.first_position, run.rows);
+  }
+  CHECK(args.sampling.size() == args.chosen.size(), "{} chosen rows", args.chosen.size());
+  args_ = &args;
+  last_rows_ = args.rows.size();
+  last_chosen_ = args.chosen.size();
+  auto job = [this](int worker) { work(worker); };
+  workers_.run(job);
+  ++steps_;
+  if (!failure_.empty()) throw std::runtime_error(failure_);
+}
+
+void CpuMachine::work(int worker) {
+  const Scratch scratch = {reinterpret_cast<float*>(scratch_[static_cast<size_t>(worker)].data()),
+                           static_cast<int64_t>(scratch_[static_cast<size_t>(worker)].size()) / 4};
+  for (const Item& item : items_[static_cast<size_t>(worker)]) {
+    for (const Wait& wait : item.waits) {
+      const uint64_t target = static_cast<uint64_t>(wait.producers) * (steps_ + (wait.previous_step ? 0 : 1));
+      if (!waiting_.wait(counters_[static_cast<size_t>(wait.counter)], target, item.upcoming)) {
+        return fail(item, wait, worker);
+      }
+    }
+    item.kernel(*item.context, *args_, item.part, scratch);
+    waiting_.raise(counters_[static_cast<size_t>(item.signal)]);
+  }
+}
+
+void CpuMachine::fail(const Item& item, const Wait& wait, int worker) {
+  const std::lock_guard lock(failure_mutex_);
+  if (!failure_.empty()) return;
+  const auto op = static_cast<size_t>(wait.counter / program_.ranks);
+  failure_ = fmt::format("worker {} waited {} s at {} for {} (rank {}), which {} of {} workers had finished; step {}",
+                         worker, options_.deadline_s, item.context->op->label, program_.ops[op].label,
+                         wait.counter % program_.ranks,
+                         counters_[static_cast<size_t>(wait.counter)].value.load() % static_cast<uint64_t>(wait.producers),
+                         wait.producers, steps_);
+  waiting_.stop();
+}
+
+std::span<const float> CpuMachine::read(Value output) const {
+  const ValueInfo& info = program_.info(output);
+  const auto buffer = static_cast<size_t>(schedule_.buffer_of[static_cast<size_t>(output.id)]);
+  const size_t rows = info.rows == Rows::chosen ? last_chosen_ : last_rows_;
+  return {reinterpret_cast<const float*>(ranks_[0].buffers[buffer].data()), rows * static_cast<size_t>(info.width)};
+}
+
+std::vector<float> CpuMachine::read_state(int state, int rank, int sequence, int positions) const {
+  const StateInfo& info = program_.states[static_cast<size_t>(state)];
+  const auto* s = reinterpret_cast<const float*>(ranks_[static_cast<size_t>(rank)].states[static_cast<size_t>(state)].data()) +
+                  sequence * state_stride(info);
+  if (info.kind == StateInfo::Kind::per_sequence) return {s, s + info.elements()};
+  const bool keys = std::any_of(program_.ops.begin(), program_.ops.end(), [&](const Op& op) {
+    return op.kind == OpKind::append_kv && op.states[0] == state;
+  });
+  const int64_t dim = info.shape[1];
+  std::vector<float> out;
+  for (int64_t head = 0; head < info.shape[0]; ++head) {
+    for (int64_t p = 0; p < positions; ++p) {
+      for (int64_t i = 0; i < dim; ++i) {
+        const int64_t block = p / kPositionBlock * kPositionBlock;
+        const int64_t at = keys ? block * dim + i * kPositionBlock + p - block : p * dim + i;
+        out.push_back(s[head * padded_context() * dim + at]);
+      }
+    }
+  }
+  return out;
+}
+
+std::string CpuMachine::describe() const {
+  return fmt::format("cpu, {} thread{}, {} rank{}, {}", schedule_.workers, schedule_.workers == 1 ? "" : "s",
+                     program_.ranks, program_.ranks == 1 ? "" : "s", instruction_set_);
+}
+
+int64_t CpuMachine::state_bytes() const {
+  int64_t bytes = 0;
+  for (const StateInfo& state : program_.states) bytes += state_stride(state) * 4;
+  return bytes * options_.max_sequences * program_.ranks;
+}
+
+int64_t CpuMachine::activation_bytes() const {
+  int64_t bytes = 0;
+  for (const int64_t width : schedule_.buffer_width) bytes += width * options_.max_rows * 4;
+  return bytes * program_.ranks;
+}
+
+}  // namespace
+
+std::unique_ptr<Machine> make_cpu_machine(Program program, const MachineOptions& options) {
+  return std::make_unique<CpuMachine>(std::move(program), options);
+}
+
+}  // namespace megalith

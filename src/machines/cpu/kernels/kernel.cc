@@ -1,0 +1,40 @@
+#include "machines/cpu/kernels/kernel.h"
+
+#include "base/check.h"
+
+namespace megalith {
+
+Kernel kernel(OpKind kind) {
+  switch (kind) {
+    case OpKind::embed: return run_embed;
+    case OpKind::rms_norm: return run_rms_norm;
+    case OpKind::matmul: return run_matmul;
+    case OpKind::rope: return run_rope;
+    case OpKind::append_kv: return run_append_kv;
+    case OpKind::attend: return run_attend;
+    case OpKind::sigmoid_gate: return run_sigmoid_gate;
+    case OpKind::short_conv: return run_short_conv;
+    case OpKind::gated_delta: return run_gated_delta;
+    case OpKind::gated_norm: return run_gated_norm;
+    case OpKind::silu_gate: return run_silu_gate;
+    case OpKind::add: return run_add;
+    case OpKind::all_reduce: return run_all_reduce;
+    case OpKind::choose_rows: return run_choose_rows;
+    case OpKind::all_gather: return run_all_gather;
+    case OpKind::sample: return run_sample;
+  }
+  CHECK(false, "no kernel for op kind {}", static_cast<int>(kind));
+}
+
+int64_t scratch_floats(const Program& program, const Op& op) {
+  switch (op.kind) {
+    case OpKind::matmul: return matmul_scratch_floats(op.get<Matmul>());
+    case OpKind::attend: return attend_scratch_floats(op.get<Attend>());
+    case OpKind::gated_delta: return gated_delta_scratch_floats(op.get<GatedDelta>());
+    case OpKind::rope: return op.get<Rope>().rotary;
+    case OpKind::sample: return sample_scratch_floats(program.info(op.inputs[0]).width);
+    default: return 0;
+  }
+}
+
+}  // namespace megalith

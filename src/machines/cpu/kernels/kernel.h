@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "program/program.h"
+#include "program/schedule.h"
+#include "program/step_args.h"
+
+namespace megalith {
+
+// An op on one rank with the memory that it works on. Made when the machine is built; nothing is looked up in a step.
+struct OpContext {
+  const Op* op = nullptr;
+  int rank = 0;
+  int ranks = 1;
+  std::array<const float*, 3> in = {};  // [rows, in_width]
+  std::array<int64_t, 3> in_width = {};
+  std::vector<const float*> in_of_ranks;  // a collective's first input on each rank
+  float* out = nullptr;                   // [rows, out_width]
+  int64_t out_width = 0;
+  bool chosen_rows = false;  // the op works on StepArgs::chosen, not on all rows
+  std::array<const std::byte*, 2> weight = {};
+  std::array<const Weight*, 2> weight_info = {};
+  std::array<float*, 2> state = {};  // of sequence 0
+  std::array<int64_t, 2> state_stride = {};  // floats from a sequence to the next
+  std::vector<float> frequencies;  // of a rope: radians a position, [rotary / 2]
+  int64_t head_dim = 0;  // of a per-position state
+  int64_t context = 0;   // positions that a per-position state holds, a multiple of kPositionBlock
+
+  int64_t rows(const StepArgs& step) const {
+    return static_cast<int64_t>(chosen_rows ? step.chosen.size() : step.rows.size());
+  }
+  const float* plain_weight(size_t i) const { return reinterpret_cast<const float*>(weight[i]); }
+};
+
+// Which part of an op a task is.
+struct Part {
+  int part = 0;
+  int parts = 1;
+  Range of(int64_t size, int64_t grain = 1) const { return part_of(size, part, parts, grain); }
+};
+
+// A worker's own memory, grown before steps, not in them.
+struct Scratch {
+  float* floats = nullptr;
+  int64_t size = 0;
+};
+
+using Kernel = void (*)(const OpContext& context, const StepArgs& step, Part part, Scratch scratch);
+
+// Sums run over sixteen lanes, whatever the vector length, and columns are dealt to workers sixteen at a time.
+inline constexpr int64_t kLanes = 16;
+
+// Keys lie in blocks of sixteen positions, [block, dim, 16], so that the lanes of a vector are positions and each score
+// is one chain over dim. Values lie [position, dim].
+inline constexpr int64_t kPositionBlock = 16;
+
+// Attention is summed in chunks of this many positions, each by itself, joined in order. Part of the contract on bits.
+inline constexpr int64_t kAttentionChunk = 256;
+
+void run_embed(const OpContext&, const StepArgs&, Part, Scratch);
+void run_rms_norm(const OpContext&, const StepArgs&, Part, Scratch);
+void run_matmul(const OpContext&, const StepArgs&, Part, Scratch);
+void run_rope(const OpContext&, const StepArgs&, Part, Scratch);
+void run_append_kv(const OpContext&, const StepArgs&, Part, Scratch);
+void run_attend(const OpContext&, const StepArgs&, Part, Scratch);
+void run_sigmoid_gate(const OpContext&, const StepArgs&, Part, Scratch);
+void run_short_conv(const OpContext&, const StepArgs&, Part, Scratch);
+void run_gated_delta(const OpContext&, const StepArgs&, Part, Scratch);
+void run_gated_norm(const OpContext&, const StepArgs&, Part, Scratch);
+void run_silu_gate(const OpContext&, const StepArgs&, Part, Scratch);
+void run_add(const OpContext&, const StepArgs&, Part, Scratch);
+void run_all_reduce(const OpContext&, const StepArgs&, Part, Scratch);
+void run_choose_rows(const OpContext&, const StepArgs&, Part, Scratch);
+void run_all_gather(const OpContext&, const StepArgs&, Part, Scratch);
+void run_sample(const OpContext&, const StepArgs&, Part, Scratch);
+
+std::vector<float> rope_frequencies(const Rope& how);
+int64_t matmul_scratch_floats(const Matmul& how);
+int64_t attend_scratch_floats(const Attend& how);
+int64_t gated_delta_scratch_floats(const GatedDelta& how);
+int64_t sample_scratch_floats(int64_t vocabulary);
+
+Kernel kernel(OpKind kind);
+// Floats of scratch that a task of the op may need.
+int64_t scratch_floats(const Program& program, const Op& op);
+
+}  // namespace megalith

@@ -1,0 +1,242 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "machines/cpu/kernels/matmul.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "machines/cpu/kernels/kernel.h"
+#include "machines/cpu/kernels/lanes-inl.h"
+
+// y[row, output] = Σ_k W[output, k] x[row, k]. A lane is an output, and an output is one chain of fused multiply-adds over
+// k in order, from zero: the same chain for one row and for five hundred, for eight lanes and for sixteen. Where the
+// inputs are cut into segments (Matmul::segments), each has its own chain, and a binary tree joins them.
+//
+// One row streams panels straight from memory, several at once so that enough chains are in flight. Many rows take a
+// block of inputs of a panel, which stays in L1, through all rows, a few at a time, whose sums stay in registers.
+
+// Rows that are formed together in registers: two vectors of sums for each.
+#ifndef MEGALITH_MATMUL_SIZES
+#define MEGALITH_MATMUL_SIZES
+namespace megalith {
+inline constexpr int64_t kRowChunk = 96;     // rows that pass over all of a worker's panels before the next rows do
+inline constexpr int64_t kInputBlock = 256;  // inputs of a panel that stay in L1: 16 kB in bf16
+inline constexpr int64_t kMaxLevels = 6;     // of the tree: up to 32 segments on a rank, and the one being formed
+}  // namespace megalith
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace megalith::HWY_NAMESPACE {
+
+// A panel's line holds 32 outputs (weight.h). Piece p, of 16 / kN, is two vectors: outputs p·kN… and 16 + p·kN….
+inline constexpr int64_t kPieces = 16 / kN;
+inline constexpr int64_t kMaxRows = kN == 16 ? 8 : 4;
+inline constexpr int64_t kStreams = kN == 16 ? 4 : 2;  // panels that one row reads at once: eight chains
+
+struct Pair {
+  V low, high;
+};
+
+// Expands a piece of a line exactly to f32.
+template <class T>
+HWY_INLINE Pair Expand(const T* line, int64_t piece) {
+  const D d;
+  if constexpr (sizeof(T) == 2) {
+    const auto words = hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(line) + piece * kN);
+    return {hn::BitCast(d, hn::ShiftLeft<16>(words)), hn::BitCast(d, hn::And(words, hn::Set(DU(), 0xffff0000u)))};
+  } else {
+    return {hn::LoadU(d, line + piece * kN), hn::LoadU(d, line + 16 + piece * kN)};
+  }
+}
+
+// Continues the chains of kRows rows over `inputs` inputs of a panel. sums is [rows, 32], x is [rows, stride].
+template <class T, int64_t kRows>
+HWY_INLINE void ContinueRows(const T* panel, const float* x, int64_t stride, int64_t inputs, float* sums) {
+  const D d;
+  for (int64_t piece = 0; piece < kPieces; ++piece) {
+    V low[kRows], high[kRows];
+    float* s = sums + piece * kN;
+    HWY_UNROLL(8)
+    for (int64_t r = 0; r < kRows; ++r) {
+      low[r] = hn::LoadU(d, s + r * 32);
+      high[r] = hn::LoadU(d, s + r * 32 + 16);
+    }
+    for (int64_t k = 0; k < inputs; ++k) {
+      const Pair w = Expand(panel + k * 32, piece);
+      HWY_UNROLL(8)
+      for (int64_t r = 0; r < kRows; ++r) {
+        const V value = hn::Set(d, x[r * stride + k]);
+        low[r] = hn::MulAdd(w.low, value, low[r]);
+        high[r] = hn::MulAdd(w.high, value, high[r]);
+      }
+    }
+    HWY_UNROLL(8)
+    for (int64_t r = 0; r < kRows; ++r) {
+      hn::StoreU(low[r], d, s + r * 32);
+      hn::StoreU(high[r], d, s + r * 32 + 16);
+    }
+  }
+}
+
+template <class T>
+HWY_INLINE void ContinueBlock(const T* panel, const float* x, int64_t stride, int64_t rows, int64_t inputs, float* sums) {
+  int64_t r = 0;
+  for (; r + kMaxRows <= rows; r += kMaxRows) {
+    ContinueRows<T, kMaxRows>(panel, x + r * stride, stride, inputs, sums + r * 32);
+  }
+  x += r * stride;
+  sums += r * 32;
+  switch (rows - r) {
+    case 7: return ContinueRows<T, 7>(panel, x, stride, inputs, sums);
+    case 6: return ContinueRows<T, 6>(panel, x, stride, inputs, sums);
+    case 5: return ContinueRows<T, 5>(panel, x, stride, inputs, sums);
+    case 4: return ContinueRows<T, 4>(panel, x, stride, inputs, sums);
+    case 3: return ContinueRows<T, 3>(panel, x, stride, inputs, sums);
+    case 2: return ContinueRows<T, 2>(panel, x, stride, inputs, sums);
+    case 1: return ContinueRows<T, 1>(panel, x, stride, inputs, sums);
+    default: return;
+  }
+}
+
+// Forms sums of one row for kPanels panels at once over `inputs` inputs: a segment, from zero. sums is [panels, 32].
+template <class T, int64_t kPanels>
+HWY_INLINE void StreamRow(const T* panels, int64_t panel_stride, const float* x, int64_t inputs, float* sums) {
+  const D d;
+  constexpr int64_t kChains = kPanels * kPieces;
+  V low[kChains], high[kChains];
+  HWY_UNROLL(8)
+  for (int64_t c = 0; c < kChains; ++c) low[c] = high[c] = hn::Zero(d);
+  for (int64_t k = 0; k < inputs; ++k) {
+    const V value = hn::Set(d, x[k]);
+    HWY_UNROLL(8)
+    for (int64_t c = 0; c < kChains; ++c) {
+      const T* line = panels + (c / kPieces) * panel_stride + k * 32;
+      if (c % kPieces == 0) hwy::Prefetch(line + 1536 / sizeof(T));
+      const Pair w = Expand(line, c % kPieces);
+      low[c] = hn::MulAdd(w.low, value, low[c]);
+      high[c] = hn::MulAdd(w.high, value, high[c]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int64_t c = 0; c < kChains; ++c) {
+    float* s = sums + (c / kPieces) * 32 + (c % kPieces) * kN;
+    hn::StoreU(low[c], d, s);
+    hn::StoreU(high[c], d, s + 16);
+  }
+}
+
+HWY_INLINE void AddInto(float* into, const float* from, int64_t size) {
+  for (int64_t i = 0; i < size; i += kN) {
+    hn::StoreU(hn::Add(hn::LoadU(D(), into + i), hn::LoadU(D(), from + i)), D(), into + i);
+  }
+}
+
+// Joins segments by the binary tree over their indices. `levels` holds the sums of finished subtrees, [level, size]; the
+// segment just formed stands on top. After the last segment levels[0] is the whole.
+HWY_INLINE int64_t JoinSegment(float* levels, int64_t level, int64_t segment, int64_t size) {
+  for (int64_t bits = segment; bits & 1; bits >>= 1, --level) {
+    AddInto(levels + (level - 1) * size, levels + level * size, size);
+  }
+  return level + 1;
+}
+
+HWY_INLINE void CopyOutputs(const float* sums, float* out, int64_t outputs) {
+  for (int64_t i = 0; i < outputs; ++i) out[i] = sums[i];
+}
+
+// Number of outputs that panel `panel` has without its padding.
+HWY_INLINE int64_t OutputsOf(const OpContext& c, int64_t panel) { return std::min<int64_t>(32, c.out_width - panel * 32); }
+
+template <class T>
+void OneRow(const OpContext& c, int64_t row, Range panels, int64_t segments, float* levels) {
+  const int64_t inputs = c.in_width[0];
+  const int64_t segment_inputs = inputs / segments;
+  const float* x = c.in[0] + row * inputs;
+  const T* weights = reinterpret_cast<const T*>(c.weight[0]);
+  for (int64_t panel = panels.begin; panel < panels.end;) {
+    const int64_t count = std::min(kStreams, panels.end - panel);
+    const int64_t size = count * 32;
+    int64_t level = 0;
+    for (int64_t segment = 0; segment < segments; ++segment) {
+      const T* w = weights + (panel * inputs + segment * segment_inputs) * 32;
+      const float* xs = x + segment * segment_inputs;
+      float* sums = levels + level * size;
+      switch (count) {
+        case 4: StreamRow<T, 4>(w, inputs * 32, xs, segment_inputs, sums); break;
+        case 3: StreamRow<T, 3>(w, inputs * 32, xs, segment_inputs, sums); break;
+        case 2: StreamRow<T, 2>(w, inputs * 32, xs, segment_inputs, sums); break;
+        default: StreamRow<T, 1>(w, inputs * 32, xs, segment_inputs, sums); break;
+      }
+      level = JoinSegment(levels, level, segment, size);
+    }
+    for (int64_t p = 0; p < count; ++p, ++panel) {
+      CopyOutputs(levels + p * 32, c.out + row * c.out_width + panel * 32, OutputsOf(c, panel));
+    }
+  }
+}
+
+template <class T>
+void ManyRows(const OpContext& c, Range rows, Range panels, int64_t segments, float* levels) {
+  const int64_t inputs = c.in_width[0];
+  const int64_t segment_inputs = inputs / segments;
+  const int64_t size = rows.size() * 32;
+  const T* weights = reinterpret_cast<const T*>(c.weight[0]);
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    int64_t level = 0;
+    for (int64_t segment = 0; segment < segments; ++segment) {
+      float* sums = levels + level * size;
+      std::fill(sums, sums + size, 0.0f);
+      for (int64_t k = 0; k < segment_inputs; k += kInputBlock) {
+        const int64_t first = segment * segment_inputs + k;
+        ContinueBlock(weights + (panel * inputs + first) * 32, c.in[0] + rows.begin * inputs + first, inputs, rows.size(),
+                      std::min(kInputBlock, segment_inputs - k), sums);
+      }
+      level = JoinSegment(levels, level, segment, size);
+    }
+    for (int64_t r = 0; r < rows.size(); ++r) {
+      CopyOutputs(levels + r * 32, c.out + (rows.begin + r) * c.out_width + panel * 32, OutputsOf(c, panel));
+    }
+  }
+}
+
+template <class T>
+void MatmulOf(const OpContext& c, int64_t rows, Range panels, float* levels) {
+  const int64_t segments = c.op->get<Matmul>().segments;
+  if (rows == 1) return OneRow<T>(c, 0, panels, segments, levels);
+  for (int64_t row = 0; row < rows; row += kRowChunk) {
+    ManyRows<T>(c, {row, std::min(rows, row + kRowChunk)}, panels, segments, levels);
+  }
+}
+
+void RunMatmul(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
+  const Range panels = part.of(c.weight_info[0]->panels(c.ranks));
+  if (c.weight_info[0]->dtype == DType::bf16) {
+    MatmulOf<uint16_t>(c, c.rows(step), panels, scratch.floats);
+  } else {
+    MatmulOf<float>(c, c.rows(step), panels, scratch.floats);
+  }
+}
+
+}  // namespace megalith::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace megalith {
+
+HWY_EXPORT(RunMatmul);
+
+void run_matmul(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
+  HWY_DYNAMIC_DISPATCH(RunMatmul)(c, step, part, scratch);
+}
+
+// Sums of a chunk of rows, for every level of the tree.
+int64_t matmul_scratch_floats(const Matmul& how) {
+  CHECK(std::has_single_bit(static_cast<uint64_t>(how.segments)) && how.segments <= 32, "{} segments", how.segments);
+  return kMaxLevels * kRowChunk * 32;
+}
+
+}  // namespace megalith
+#endif

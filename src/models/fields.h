@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace megalith {
+
+// Reads typed fields of a configuration object. Errors name the file and the field.
+class Fields {
+ public:
+  Fields(const nlohmann::json& object, std::string file, std::string path = "");
+
+  bool has(const std::string& name) const;  // present, and not null
+  // Required fields; the others give `otherwise` when the field is absent or null.
+  int64_t integer(const std::string& name, int64_t least, int64_t most) const;
+  int64_t integer(const std::string& name, int64_t least, int64_t most, int64_t otherwise) const;
+  double number(const std::string& name) const;
+  double number(const std::string& name, double otherwise) const;
+  bool flag(const std::string& name, bool otherwise) const;
+  std::string text(const std::string& name, const std::string& otherwise) const;
+  std::vector<std::string> texts(const std::string& name) const;
+  Fields object(const std::string& name) const;
+
+  // The Error that a field has a value which cannot be used.
+  class Error error(const std::string& name, const std::string& expected, const std::string& next = "") const;
+
+ private:
+  const nlohmann::json* find(const std::string& name) const;
+
+  const nlohmann::json& object_;
+  std::string file_;
+  std::string path_;
+};
+
+}  // namespace megalith

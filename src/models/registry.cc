@@ -1,0 +1,32 @@
+#include <array>
+
+#include "base/error.h"
+#include "models/model.h"
+#include "models/qwen35.h"
+
+namespace megalith {
+
+namespace {
+
+struct Family {
+  bool (*recognises)(const nlohmann::json& config);
+  std::unique_ptr<Model> (*make)(const nlohmann::json& config, const std::string& file);
+};
+
+// A new model is a line here and a file beside.
+constexpr std::array kFamilies = {Family{recognises_qwen35, make_qwen35}};
+
+}  // namespace
+
+std::unique_ptr<Model> make_model(const nlohmann::json& config, const std::string& file) {
+  for (const Family& family : kFamilies) {
+    if (family.recognises(config)) return family.make(config, file);
+  }
+  const auto type = config.is_object() ? config.find("model_type") : config.end();
+  throw Error({.where = file + ": model_type",
+               .expected = "an architecture that Megalith runs (qwen3_5, qwen3_5_text)",
+               .found = config.is_object() && type != config.end() ? type->dump() : "none",
+               .next = "docs/adding-a-model.md tells how a model is added."});
+}
+
+}  // namespace megalith

@@ -1,0 +1,172 @@
+#include "program/builder.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace megalith {
+
+namespace {
+
+// "model.layers.3.mlp.gate_proj.weight" → "mlp.gate_proj": the part that tells ops of a layer apart.
+std::string_view short_name(std::string_view name) {
+  if (name.ends_with(".weight")) name.remove_suffix(7);
+  const size_t layers = name.find("layers.");
+  if (layers != std::string_view::npos) name.remove_prefix(name.find('.', layers + 7) + 1);
+  const size_t model = name.rfind("model.");
+  if (model != std::string_view::npos) name.remove_prefix(model + 6);
+  return name;
+}
+
+}  // namespace
+
+Builder::Builder(const BuildOptions& options, int segments) : hidden_(options.hidden), catalog_(options.catalog) {
+  CHECK(options.ranks >= 1 && segments % options.ranks == 0, "{} ranks, {} segments", options.ranks, segments);
+  program_.ranks = options.ranks;
+  program_.segments = segments;
+}
+
+WeightRef Builder::declare(Weight weight) {
+  const auto [found, fresh] = weight_ids_.try_emplace(weight.name, static_cast<int>(program_.weights.size()));
+  if (fresh) {
+    for (const Block& block : weight.split.blocks) {
+      CHECK(block.divides(program_.ranks), "{}: {} groups over {} ranks", weight.name, block.groups, program_.ranks);
+    }
+    program_.weights.push_back(std::move(weight));
+  } else {
+    CHECK(this->weight({found->second}).shape == weight.shape, "{}: declared twice, with two shapes", weight.name);
+  }
+  return {found->second};
+}
+
+WeightRef Builder::matrix(const std::string& name, int64_t outputs, int64_t inputs, Split split) {
+  DType dtype = DType::bf16;
+  if (catalog_) {
+    const auto info = catalog_(name);
+    if (info && info->dtype != DType::bf16) dtype = DType::f32;
+  }
+  return declare({name, {outputs, inputs}, dtype, WeightLayout::panels, std::move(split)});
+}
+
+WeightRef Builder::vector(const std::string& name, std::vector<int64_t> shape, Split split) {
+  return declare({name, std::move(shape), DType::f32, WeightLayout::plain, std::move(split)});
+}
+
+int Builder::per_sequence(std::string name, std::vector<int64_t> shape) {
+  program_.states.push_back({std::move(name), StateInfo::Kind::per_sequence, std::move(shape)});
+  return static_cast<int>(program_.states.size()) - 1;
+}
+
+int Builder::per_position(std::string name, int64_t heads, int64_t dim) {
+  program_.states.push_back({std::move(name), StateInfo::Kind::per_position, {heads, dim}});
+  return static_cast<int>(program_.states.size()) - 1;
+}
+
+Value Builder::append(OpKind kind, std::string_view what, std::vector<Value> inputs, int64_t width, Rows rows,
+                      Attributes attributes, std::vector<int> weights, std::vector<int> states) {
+  std::string label = place_ + (place_.empty() || what.empty() ? "" : " ") + std::string(what);
+  Value output;
+  if (width > 0) {
+    output.id = static_cast<int>(program_.values.size());
+    program_.values.push_back({label, rows, width});
+  }
+  program_.ops.push_back({kind, std::move(label), std::move(inputs), output, std::move(weights), std::move(states),
+                          std::move(attributes)});
+  return output;
+}
+
+Value Builder::all_reduce(Value x, std::string_view what) {
+  if (program_.ranks == 1) return x;
+  return append(OpKind::all_reduce, what, {x}, width(x), rows(x));
+}
+
+Value Builder::embed(WeightRef table) {
+  const Weight& w = weight(table);
+  const std::string_view what = short_name(w.name);
+  const bool by_token = w.split.axis == Split::Axis::outputs;
+  const Value x = append(OpKind::embed, what, {}, w.shape[1], Rows::all, {}, {table.id});
+  return by_token ? all_reduce(x, what) : x;
+}
+
+Value Builder::rms_norm(Value x, WeightRef w, Heads heads, float eps, bool zero_centred) {
+  CHECK(weight(w).shape[0] == heads.dim && heads.offset + (heads.count - 1) * heads.stride + heads.dim <= width(x),
+        "{}: heads of {} in a row of {}", weight(w).name, heads.dim, width(x));
+  return append(OpKind::rms_norm, short_name(weight(w).name), {x}, heads.count * heads.dim, rows(x),
+                RmsNorm{heads, eps, zero_centred}, {w.id});
+}
+
+Value Builder::matmul(Value x, WeightRef ref) {
+  const Weight& w = weight(ref);
+  CHECK(w.inputs(program_.ranks) == width(x), "{}: inputs {}, row {}", w.name, w.inputs(program_.ranks), width(x));
+  const bool by_inputs = w.split.axis == Split::Axis::inputs;
+  const int64_t segments = by_inputs ? program_.segments / program_.ranks : 1;
+  CHECK(width(x) % segments == 0, "{}: {} inputs in {} segments", w.name, width(x), segments);
+  const std::string_view what = short_name(w.name);
+  const Value y = append(OpKind::matmul, what, {x}, w.outputs(program_.ranks), rows(x), Matmul{segments}, {ref.id});
+  return by_inputs ? all_reduce(y, what) : y;
+}
+
+Value Builder::rope(Value x, int64_t heads, int64_t dim, int64_t rotary, double theta) {
+  CHECK(width(x) == heads * dim && rotary % 2 == 0 && rotary <= dim, "rope of {} over {}", rotary, dim);
+  return append(OpKind::rope, "rope", {x}, width(x), rows(x), Rope{heads, dim, rotary, theta});
+}
+
+void Builder::append_kv(Value k, Value v, int k_state, int v_state) {
+  append(OpKind::append_kv, "append_kv", {k, v}, 0, Rows::all, {}, {}, {k_state, v_state});
+}
+
+Value Builder::attend(Value q, int k_state, int v_state, Attend how) {
+  CHECK(width(q) == how.heads * how.dim && how.heads % how.kv_heads == 0, "attend of {} heads", how.heads);
+  return append(OpKind::attend, "attend", {q}, width(q), rows(q), how, {}, {k_state, v_state});
+}
+
+Value Builder::sigmoid_gate(Value x, Value gate, Heads gate_heads) {
+  CHECK(width(x) == gate_heads.count * gate_heads.dim, "gate of {} by {}", width(x), gate_heads.dim);
+  return append(OpKind::sigmoid_gate, "sigmoid_gate", {x, gate}, width(x), rows(x), SigmoidGate{gate_heads});
+}
+
+Value Builder::short_conv(Value u, WeightRef taps, int state) {
+  const Weight& w = weight(taps);
+  CHECK(w.outputs(program_.ranks) == width(u), "{}: {} channels", w.name, width(u));
+  return append(OpKind::short_conv, short_name(w.name), {u}, width(u), rows(u), ShortConv{width(u), w.shape.back()},
+                {taps.id}, {state});
+}
+
+Value Builder::gated_delta(Value qkv, Value b, Value a, WeightRef a_log, WeightRef dt_bias, int state, GatedDelta how) {
+  CHECK(width(qkv) == 2 * how.key_heads * how.key_dim + how.value_heads * how.value_dim && width(b) == how.value_heads &&
+            width(a) == how.value_heads,
+        "gated_delta of {}", width(qkv));
+  return append(OpKind::gated_delta, "gated_delta", {qkv, b, a}, how.value_heads * how.value_dim, rows(qkv), how,
+                {a_log.id, dt_bias.id}, {state});
+}
+
+Value Builder::gated_norm(Value x, Value z, WeightRef w, int64_t heads, int64_t dim, float eps) {
+  CHECK(width(x) == heads * dim && width(z) == width(x), "gated_norm of {}", width(x));
+  return append(OpKind::gated_norm, short_name(weight(w).name), {x, z}, width(x), rows(x), GatedNorm{heads, dim, eps},
+                {w.id});
+}
+
+Value Builder::silu_gate(Value gate, Value up) {
+  CHECK(width(gate) == width(up), "silu_gate of {} and {}", width(gate), width(up));
+  return append(OpKind::silu_gate, "silu_gate", {gate, up}, width(gate), rows(gate));
+}
+
+Value Builder::add(Value a, Value b) {
+  CHECK(width(a) == width(b) && rows(a) == rows(b), "add of {} and {}", width(a), width(b));
+  return append(OpKind::add, "add", {a, b}, width(a), rows(a));
+}
+
+Value Builder::choose_rows(Value x) { return append(OpKind::choose_rows, "choose_rows", {x}, width(x), Rows::chosen); }
+
+Value Builder::all_gather(Value x) {
+  if (program_.ranks == 1) return x;
+  return append(OpKind::all_gather, "all_gather", {x}, width(x) * program_.ranks, rows(x));
+}
+
+Value Builder::sample(Value logits) { return append(OpKind::sample, "sample", {logits}, 1, rows(logits)); }
+
+void Builder::output(std::string name, Value v) { program_.outputs.emplace_back(std::move(name), v); }
+
+Program Builder::build() && { return std::move(program_); }
+
+}  // namespace megalith

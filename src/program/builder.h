@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace megalith {
+
+struct BuildOptions {
+  int ranks = 1;
+  // Output the residual stream after the embedding and every layer as "hidden.0", "hidden.1", …
+  bool hidden = false;
+  // Gives the dtypes of a real checkpoint; without it matrices are bf16.
+  TensorCatalog catalog = {};
+};
+
+// A handle of a weight that a model has declared.
+struct WeightRef {
+  int id = -1;
+};
+
+// Builds a Program from a model's verbs. Each verb appends one op and returns its value; shapes are checked at once.
+// Widths are a rank's. Collectives are left out where there is one rank.
+class Builder {
+ public:
+  // `segments`: see Program::segments.
+  Builder(const BuildOptions& options, int segments);
+
+  // Where the next ops stand in the model, for labels: "L3", "head".
+  void at(std::string place) { place_ = std::move(place); }
+
+  // Declares weights of the checkpoint; the same name gives the same weight. Blocks say how outputs (or inputs) are
+  // dealt to ranks; none means that every rank has all of it.
+  WeightRef matrix(const std::string& name, int64_t outputs, int64_t inputs, Split split);
+  WeightRef vector(const std::string& name, std::vector<int64_t> shape, Split split = {});
+  static Split split_outputs(std::vector<Block> blocks) { return {Split::Axis::outputs, std::move(blocks)}; }
+  static Split split_inputs(Block block) { return {Split::Axis::inputs, {block}}; }
+
+  int per_sequence(std::string name, std::vector<int64_t> shape);
+  int per_position(std::string name, int64_t heads, int64_t dim);
+
+  Value embed(WeightRef table);                                      // [all, dim]; split by tokens: summed over ranks
+  Value rms_norm(Value x, WeightRef w, Heads heads, float eps, bool zero_centred);
+  Value matmul(Value x, WeightRef w);                                // split by inputs: summed over ranks
+  Value rope(Value x, int64_t heads, int64_t dim, int64_t rotary, double theta);
+  void append_kv(Value k, Value v, int k_state, int v_state);
+  Value attend(Value q, int k_state, int v_state, Attend how);
+  Value sigmoid_gate(Value x, Value gate, Heads gate_heads);
+  Value short_conv(Value u, WeightRef taps, int state);
+  Value gated_delta(Value qkv, Value b, Value a, WeightRef a_log, WeightRef dt_bias, int state, GatedDelta how);
+  Value gated_norm(Value x, Value z, WeightRef w, int64_t heads, int64_t dim, float eps);
+  Value silu_gate(Value gate, Value up);
+  Value add(Value a, Value b);
+  Value choose_rows(Value x);
+  Value all_gather(Value x);
+  Value sample(Value logits);
+
+  void output(std::string name, Value v);
+  int ranks() const { return program_.ranks; }
+  bool hidden() const { return hidden_; }
+
+  Program build() &&;
+
+ private:
+  Value append(OpKind kind, std::string_view what, std::vector<Value> inputs, int64_t width, Rows rows,
+               Attributes attributes = {}, std::vector<int> weights = {}, std::vector<int> states = {});
+  Value all_reduce(Value x, std::string_view what);
+  WeightRef declare(Weight weight);
+  const Weight& weight(WeightRef w) const { return program_.weights[static_cast<size_t>(w.id)]; }
+  int64_t width(Value v) const { return program_.info(v).width; }
+  Rows rows(Value v) const { return program_.info(v).rows; }
+
+  Program program_;
+  const bool hidden_;
+  const TensorCatalog catalog_;
+  std::string place_;
+  std::map<std::string, int> weight_ids_;
+};
+
+}  // namespace megalith

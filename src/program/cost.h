@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "program/program.h"
+
+namespace megalith {
+
+// The step whose cost is asked for: `sequences` sequences with `rows_each` rows each, at the end of `context` positions.
+struct CostArgs {
+  int64_t sequences = 1;
+  int64_t rows_each = 1;
+  int64_t context = 2048;
+  int64_t rows() const { return sequences * rows_each; }
+};
+
+// What an op must move and compute on one rank, in one step. Weights are counted as the checkpoint holds them, without
+// the padding of panels; activations stay in caches and are counted apart.
+struct Cost {
+  int64_t weight_bytes = 0;      // streamed once a step
+  int64_t state_bytes = 0;       // read and written
+  int64_t wire_bytes = 0;        // sent to other ranks
+  int64_t activation_bytes = 0;  // read and written
+  double flops = 0;
+
+  Cost& operator+=(const Cost& other);
+  int64_t memory_bytes() const { return weight_bytes + state_bytes; }
+};
+
+Cost op_cost(const Program& program, const Op& op, const CostArgs& args);
+Cost program_cost(const Program& program, const CostArgs& args);
+
+}  // namespace megalith

@@ -1,0 +1,49 @@
+#include "program/op.h"
+
+#include <array>
+
+#include "base/check.h"
+
+namespace megalith {
+
+namespace {
+
+constexpr std::array<OpInfo, 16> kOps = {{
+    {OpKind::embed, "embed", Cut::columns, "y = E[token] of the rank that holds the token, else 0", "a row of the table"},
+    {OpKind::rms_norm, "rms_norm", Cut::rows, "y = x / sqrt(mean(x²) + eps) · w, or · (1 + w) where zero-centred; per head",
+     "weight"},
+    {OpKind::matmul, "matmul", Cut::panels, "y = W x; one chain of fused multiply-adds for each output and input segment",
+     "weight"},
+    {OpKind::rope, "rope", Cut::rows, "rotates (x_j, x_{j + d/2}) of the first d of each head by position · theta^(-2j/d)",
+     "activations"},
+    {OpKind::append_kv, "append_kv", Cut::heads, "writes k and v of each row at its position of its sequence's cache",
+     "state: k and v of the rows"},
+    {OpKind::attend, "attend", Cut::heads, "y = softmax(q·K^T · scale) V over positions up to the row's; chunks in order",
+     "state: K and V up to the position"},
+    {OpKind::sigmoid_gate, "sigmoid_gate", Cut::columns, "y = x · sigmoid(gate)", "activations"},
+    {OpKind::short_conv, "short_conv", Cut::columns, "y_t = silu(Σ_τ w_τ u_{t-T+1+τ}), causal, one filter a channel",
+     "state: T - 1 inputs, read and written"},
+    {OpKind::gated_delta, "gated_delta", Cut::heads,
+     "S ← e^g S; S ← S + k (β (v - S^T k))^T; y = S^T q; q, k l2-normalised; row after row",
+     "state: S, read and written"},
+    {OpKind::gated_norm, "gated_norm", Cut::rows, "y = rms_norm(x, w) · silu(z), per head", "weight"},
+    {OpKind::silu_gate, "silu_gate", Cut::columns, "y = silu(gate) · up", "activations"},
+    {OpKind::add, "add", Cut::columns, "y = a + b", "activations"},
+    {OpKind::all_reduce, "all_reduce", Cut::columns, "y = the sum of all ranks' x, by a fixed binary tree", "wire: a row"},
+    {OpKind::choose_rows, "choose_rows", Cut::columns, "y = the rows whose logits the step was asked for", "activations"},
+    {OpKind::all_gather, "all_gather", Cut::columns, "y = all ranks' x, joined in the order of ranks", "wire: a row"},
+    {OpKind::sample, "sample", Cut::rows, "argmax over the kept set of log p + Gumbel noise(seed, position, token)",
+     "activations"},
+}};
+
+}  // namespace
+
+const OpInfo& op_info(OpKind kind) {
+  const OpInfo& info = kOps[static_cast<size_t>(kind)];
+  CHECK(info.kind == kind, "the op table's rows are in the order of OpKind");
+  return info;
+}
+
+std::span<const OpInfo> op_table() { return kOps; }
+
+}  // namespace megalith

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace megalith {
+
+// What one step can do. Every kind has a row in the op table (op.cc), a function in reference/ and a file in each
+// machine. A rank's part of a value is [rows, width]; "heads" view a row as [heads, dim].
+enum class OpKind : uint8_t {
+  embed,
+  rms_norm,
+  matmul,
+  rope,
+  append_kv,
+  attend,
+  sigmoid_gate,
+  short_conv,
+  gated_delta,
+  gated_norm,
+  silu_gate,
+  add,
+  all_reduce,
+  choose_rows,
+  all_gather,
+  sample,
+};
+
+// The axis along which a schedule cuts an op into tasks. Each element of the output is formed by one task, in an order of
+// sums that the cut does not change.
+enum class Cut : uint8_t {
+  panels,   // panels of the weight matrix
+  columns,  // columns of the output, 16 at a time
+  heads,    // (sequence, head) or (row, head) pairs
+  rows,     // rows of the output
+};
+
+struct OpInfo {
+  OpKind kind;
+  std::string_view name;
+  Cut cut;
+  std::string_view doc;    // one line: the formula
+  std::string_view bytes;  // one line: what it must move
+};
+
+const OpInfo& op_info(OpKind kind);
+std::span<const OpInfo> op_table();
+
+}  // namespace megalith

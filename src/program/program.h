@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "program/op.h"
+#include "program/weight.h"
+
+namespace megalith {
+
+// A value of a program: f32 [rows, width] on each rank, written by one op.
+struct Value {
+  int id = -1;
+  bool valid() const { return id >= 0; }
+  friend bool operator==(Value, Value) = default;
+};
+
+// Which rows of the step a value has: all of them, or those whose logits are wanted (StepArgs::chosen).
+enum class Rows : uint8_t { all, chosen };
+
+struct ValueInfo {
+  std::string name;
+  Rows rows = Rows::all;
+  int64_t width = 0;  // on one rank
+};
+
+// What a sequence keeps between steps, f32, on each rank.
+//   per_sequence: [shape], one for each sequence; zero before position 0.
+//   per_position: [shape[0], context, shape[1]]: an entry of [shape[0], shape[1]] for each position.
+struct StateInfo {
+  enum class Kind : uint8_t { per_sequence, per_position };
+  std::string name;
+  Kind kind = Kind::per_sequence;
+  std::vector<int64_t> shape;
+
+  int64_t elements() const;  // of a sequence, or of a position
+};
+
+// A row seen as heads: head h is row[offset + h · stride, + dim). A whole row is one head.
+struct Heads {
+  int64_t count = 1;
+  int64_t dim = 0;
+  int64_t stride = 0;
+  int64_t offset = 0;
+
+  static Heads compact(int64_t count, int64_t dim) { return {count, dim, dim, 0}; }
+};
+
+struct RmsNorm {
+  Heads heads;  // of the input; the output is compact
+  float eps = 0;
+  bool zero_centred = false;  // the weight is stored as its distance from 1
+};
+struct Matmul {
+  // Inputs are cut into this many equal segments, each summed in its own chain; the chains are joined by a binary tree.
+  int64_t segments = 1;
+};
+struct Rope {
+  int64_t heads = 0, dim = 0;
+  int64_t rotary = 0;  // how many of dim turn
+  double theta = 0;
+};
+struct Attend {
+  int64_t heads = 0, kv_heads = 0, dim = 0;
+  float scale = 0;
+};
+struct SigmoidGate {
+  Heads gate;  // of the second input; the first is compact
+};
+struct ShortConv {
+  int64_t channels = 0, taps = 0;
+};
+struct GatedDelta {
+  // Input 0 is [q (key_heads · key_dim) | k (the same) | v (value_heads · value_dim)]; value head j reads key head
+  // ⌊j · key_heads / value_heads⌋. Input 1 is b (β = sigmoid(b)), input 2 is a, weights are A_log and dt_bias:
+  // g = -exp(A_log) · softplus(a + dt_bias).
+  int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+};
+struct GatedNorm {
+  int64_t heads = 0, dim = 0;
+  float eps = 0;
+};
+using Attributes = std::variant<std::monostate, RmsNorm, Matmul, Rope, Attend, SigmoidGate, ShortConv, GatedDelta, GatedNorm>;
+
+struct Op {
+  OpKind kind = OpKind::add;
+  std::string label;  // where in the model: "L3 mlp.down_proj"
+  std::vector<Value> inputs;
+  Value output;               // invalid for append_kv
+  std::vector<int> weights;   // indices into Program::weights
+  std::vector<int> states;    // indices into Program::states
+  Attributes attributes;
+
+  template <class T>
+  const T& get() const {
+    return std::get<T>(attributes);
+  }
+  bool collective() const { return kind == OpKind::all_reduce || kind == OpKind::all_gather; }
+  // Done once in a process rather than on every rank: its result is for the host.
+  bool once() const { return kind == OpKind::all_gather || kind == OpKind::sample; }
+};
+
+// What one step computes: an immutable list of ops over typed values, the same on every rank. What changes from step to
+// step is in StepArgs.
+struct Program {
+  int ranks = 1;
+  // The number of input segments of a whole sum: the largest rank count that the model allows (Matmul).
+  int segments = 1;
+  std::vector<Op> ops;
+  std::vector<ValueInfo> values;
+  std::vector<Weight> weights;
+  std::vector<StateInfo> states;
+  // Values that the host may read after a step, by name: "logits", "tokens", "hidden.0" …
+  std::vector<std::pair<std::string, Value>> outputs;
+
+  const ValueInfo& info(Value v) const { return values[static_cast<size_t>(v.id)]; }
+  // Invalid where the program has no such output.
+  Value output(const std::string& name) const;
+};
+
+// The order of weights in a rank's tape: that of the ops that stream them; tables that are only looked up come last.
+// offset[i] is weight i's place in bytes; the tape's size is `bytes`.
+struct TapeLayout {
+  std::vector<int> order;
+  std::vector<int64_t> offset;
+  int64_t bytes = 0;
+};
+TapeLayout tape_layout(const Program& program);
+
+}  // namespace megalith

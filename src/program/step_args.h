@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace megalith {
+
+// A token in a step. `sequence` is the slot that holds the sequence's states.
+struct Row {
+  int32_t sequence = 0;
+  int32_t position = 0;
+  int32_t token = 0;
+};
+
+// Consecutive rows of one sequence, at consecutive positions. A run at position 0 starts from zero states.
+struct Run {
+  int32_t sequence = 0;
+  int32_t first_row = 0;
+  int32_t rows = 0;
+  int32_t first_position = 0;
+};
+
+// How the token after a chosen row is picked. temperature 0 is argmax. top_k 0, top_p 1 and min_p 0 are off. The noise
+// depends on (seed, position of the new token, token id) only.
+struct Sampling {
+  float temperature = 0;
+  int32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  uint64_t seed = 0;
+};
+
+// All that changes from step to step.
+struct StepArgs {
+  std::vector<Row> rows;
+  std::vector<Run> runs;          // covers rows, in order; a sequence has at most one
+  std::vector<int32_t> chosen;    // rows whose logits are wanted, ascending
+  std::vector<Sampling> sampling;  // one for each chosen row
+
+  // Appends a run of tokens of a sequence; returns the index of its first row.
+  int32_t add_run(int32_t sequence, int32_t first_position, const std::vector<int32_t>& tokens);
+  void choose(int32_t row, const Sampling& how);
+  void clear();
+};
+
+}  // namespace megalith

@@ -1,0 +1,155 @@
+#include "reference/reference.h"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "reference/ops.h"
+
+namespace megalith {
+
+namespace {
+
+// Takes panels (weight.h) apart: [outputs, inputs], without the padding.
+std::vector<float> unpack(const Weight& weight, int ranks, const std::vector<std::byte>& panels) {
+  const int64_t outputs = weight.outputs(ranks);
+  const int64_t inputs = weight.inputs(ranks);
+  std::vector<float> matrix(static_cast<size_t>(outputs * inputs));
+  for (int64_t output = 0; output < outputs; ++output) {
+    for (int64_t k = 0; k < inputs; ++k) {
+      const int64_t line = (output / kPanelOutputs * inputs + k) * kPanelOutputs;
+      const int64_t at = line + panel_slot(weight.dtype, output % kPanelOutputs);
+      float& to = matrix[static_cast<size_t>(output * inputs + k)];
+      if (weight.dtype == DType::bf16) {
+        uint16_t bits = 0;
+        std::memcpy(&bits, panels.data() + at * 2, 2);
+        to = bf16_to_f32(bits);
+      } else {
+        std::memcpy(&to, panels.data() + at * 4, 4);
+      }
+    }
+  }
+  return matrix;
+}
+
+std::vector<float> read_weight(const TapeSource& source, const Weight& weight, int rank, int ranks) {
+  if (weight.layout == WeightLayout::plain) {
+    std::vector<float> values(static_cast<size_t>(weight.outputs(ranks) * weight.inputs(ranks)));
+    source.read_plain(weight, rank, ranks, values.data());
+    return values;
+  }
+  std::vector<std::byte> panels(static_cast<size_t>(weight.panels(ranks) * weight.panel_bytes(ranks)));
+  source.read_panels(weight, rank, ranks, 0, weight.panels(ranks), panels.data());
+  return unpack(weight, ranks, panels);
+}
+
+void dispatch(const reference::Call& call) {
+  switch (call.op.kind) {
+    case OpKind::embed: return reference::embed(call);
+    case OpKind::rms_norm: return reference::rms_norm(call);
+    case OpKind::matmul: return reference::matmul(call);
+    case OpKind::rope: return reference::rope(call);
+    case OpKind::append_kv: return reference::append_kv(call);
+    case OpKind::attend: return reference::attend(call);
+    case OpKind::sigmoid_gate: return reference::sigmoid_gate(call);
+    case OpKind::short_conv: return reference::short_conv(call);
+    case OpKind::gated_delta: return reference::gated_delta(call);
+    case OpKind::gated_norm: return reference::gated_norm(call);
+    case OpKind::silu_gate: return reference::silu_gate(call);
+    case OpKind::add: return reference::add(call);
+    case OpKind::all_reduce: return reference::all_reduce(call);
+    case OpKind::choose_rows: return reference::choose_rows(call);
+    case OpKind::all_gather: return reference::all_gather(call);
+    case OpKind::sample: return reference::sample(call);
+  }
+}
+
+}  // namespace
+
+Reference::Reference(Program program, int max_sequences, int context)
+    : program_(std::move(program)),
+      max_sequences_(max_sequences),
+      context_(context),
+      ranks_(static_cast<size_t>(program_.ranks)) {
+  for (RankMemory& memory : ranks_) {
+    memory.values.resize(program_.values.size());
+    for (int state = 0; state < static_cast<int>(program_.states.size()); ++state) {
+      memory.states.emplace_back(static_cast<size_t>(state_size(state) * max_sequences_));
+    }
+  }
+}
+
+int64_t Reference::state_size(int state) const {
+  const StateInfo& info = program_.states[static_cast<size_t>(state)];
+  return info.elements() * (info.kind == StateInfo::Kind::per_position ? context_ : 1);
+}
+
+void Reference::load(const TapeSource& source) {
+  for (int rank = 0; rank < program_.ranks; ++rank) {
+    for (const Weight& weight : program_.weights) {
+      ranks_[static_cast<size_t>(rank)].weights.push_back(read_weight(source, weight, rank, program_.ranks));
+    }
+  }
+}
+
+void Reference::run(const StepArgs& step) {
+  for (const Run& run : step.runs) {
+    CHECK(run.sequence >= 0 && run.sequence < max_sequences_ && run.first_position + run.rows <= context_,
+          "sequence {}, positions {}+{}", run.sequence, run.first_position, run.rows);
+  }
+  for (const Op& op : program_.ops) {
+    for (int rank = 0; rank < (op.once() ? 1 : program_.ranks); ++rank) run_op(op, rank, step);
+  }
+}
+
+void Reference::run_op(const Op& op, int rank, const StepArgs& step) {
+  RankMemory& memory = ranks_[static_cast<size_t>(rank)];
+  reference::Call call{.op = op, .step = step, .rank = rank, .ranks = program_.ranks};
+  for (const Value input : op.inputs) {
+    call.in.push_back(memory.values[static_cast<size_t>(input.id)].data());
+    call.in_width.push_back(program_.info(input).width);
+  }
+  if (op.collective()) {
+    for (const RankMemory& other : ranks_) {
+      call.in_of_ranks.push_back(other.values[static_cast<size_t>(op.inputs[0].id)].data());
+    }
+  }
+  for (const int weight : op.weights) {
+    call.weights.push_back(memory.weights[static_cast<size_t>(weight)].data());
+    call.weight_info.push_back(&program_.weights[static_cast<size_t>(weight)]);
+  }
+  for (const int state : op.states) {
+    call.states.push_back(memory.states[static_cast<size_t>(state)].data());
+    call.state_size.push_back(state_size(state));
+    call.head_dim = program_.states[static_cast<size_t>(state)].shape.back();
+  }
+  call.context = context_;
+  if (op.output.valid()) {
+    const ValueInfo& info = program_.info(op.output);
+    call.rows = static_cast<int64_t>(info.rows == Rows::chosen ? step.chosen.size() : step.rows.size());
+    call.width = info.width;
+    std::vector<float>& out = memory.values[static_cast<size_t>(op.output.id)];
+    out.assign(static_cast<size_t>(call.rows * call.width), 0.0f);
+    call.out = out.data();
+  }
+  dispatch(call);
+}
+
+const std::vector<float>& Reference::read(Value value, int rank) const {
+  return ranks_[static_cast<size_t>(rank)].values[static_cast<size_t>(value.id)];
+}
+
+std::vector<float> Reference::read_state(int state, int rank, int sequence, int positions) const {
+  const StateInfo& info = program_.states[static_cast<size_t>(state)];
+  const float* s = ranks_[static_cast<size_t>(rank)].states[static_cast<size_t>(state)].data() + sequence * state_size(state);
+  if (info.kind == StateInfo::Kind::per_sequence) return {s, s + info.elements()};
+  std::vector<float> out;
+  for (int64_t head = 0; head < info.shape[0]; ++head) {
+    const float* first = s + head * context_ * info.shape[1];
+    out.insert(out.end(), first, first + positions * info.shape[1]);
+  }
+  return out;
+}
+
+}  // namespace megalith

@@ -1,0 +1,81 @@
+#pragma once
+
+// Messages in the form of the OpenAI interface, and the formats in which models read and write them.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "text/output_parser.h"
+#include "text/tokenizer.h"
+
+namespace megalith {
+
+enum class Role { system, user, assistant, tool };
+
+// A call in a past assistant message. `arguments` is a JSON object in the order given.
+struct ToolCall {
+  std::string id;
+  std::string name;
+  nlohmann::ordered_json arguments = nlohmann::ordered_json::object();
+};
+
+struct Message {
+  Role role = Role::user;
+  std::string content;
+  std::optional<std::string> reasoning_content;  // assistant
+  std::vector<ToolCall> tool_calls;              // assistant
+  std::string name;                              // optional; not part of any prompt yet
+  std::string tool_call_id;                      // tool
+};
+
+struct ChatRequest {
+  std::vector<Message> messages;
+  nlohmann::ordered_json tools = nlohmann::ordered_json::array();  // OpenAI tool objects, as given
+  std::optional<bool> enable_thinking;                             // absent: the format's default
+  std::optional<std::string> reasoning_effort;                     // absent: the format's default; never "none"
+  std::optional<bool> preserve_thinking;                           // absent: the format's default
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the last message is the model's own, to be continued
+};
+
+// Reads the chat fields of an OpenAI request; other fields (model, temperature, ...) are not looked at.
+// Error for a wrong field; it names the field, as `messages[1].tool_calls[0].function.arguments`.
+ChatRequest parse_chat_request(const nlohmann::ordered_json& body);
+
+// How one family of models writes a conversation. Immutable.
+class ChatFormat {
+ public:
+  virtual ~ChatFormat() = default;
+  // The name for --chat-format, as "qwen3.5".
+  virtual std::string_view name() const = 0;
+  // The prompt. Error, naming the message, when the format cannot express the request.
+  virtual std::vector<Segment> render(const ChatRequest& request) const = 0;
+  // Texts of the added tokens that end an answer.
+  virtual std::vector<std::string> end_tokens() const = 0;
+  // Whether the answer to this request begins with thoughts.
+  virtual bool thinks(const ChatRequest& request) const = 0;
+  // Reads the answer to this request. Error when the vocabulary lacks a token of the format.
+  virtual std::unique_ptr<OutputParser> parser(const Tokenizer& tokenizer, const ChatRequest& request) const = 0;
+};
+
+// What a checkpoint's chat template says.
+struct DetectedFormat {
+  std::string name;
+  bool thinking = true;  // thinking is on unless a request says otherwise
+};
+
+// Recognises the template of a known format by what it contains. Error, listing the formats, when it is none of them.
+DetectedFormat detect_chat_format(std::string_view template_text);
+
+// The names of all formats.
+std::vector<std::string> chat_format_names();
+
+// The format of a name; `thinking` replaces the format's own default. Error, listing the formats, for another name.
+std::unique_ptr<const ChatFormat> chat_format(std::string_view name, std::optional<bool> thinking = std::nullopt);
+
+}  // namespace megalith

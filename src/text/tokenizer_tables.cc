@@ -1,0 +1,361 @@
+#include "text/tokenizer_tables.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "text/characters.h"
+#include "text/tokenizer_file.h"
+
+namespace megalith {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// GPT-2's pattern, which a ByteLevel pre-tokenizer with use_regex stands for.
+constexpr const char* kByteLevelPattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+constexpr int64_t kMostGaps = 1 << 16;  // ids without a token, before an id counts as damaged
+
+std::string shown(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  constexpr size_t kLongest = 80;
+  return text.size() <= kLongest ? text : text.substr(0, trailing_blanks(text.substr(0, kLongest))) + "...";
+}
+
+// The characters in which byte-level vocabularies write bytes: printable Latin-1 as itself, the rest from U+0100 on.
+struct ByteAlphabet {
+  std::array<int16_t, 512> byte_of;  // by character, -1 for those not used
+
+  ByteAlphabet() {
+    byte_of.fill(-1);
+    int other = 0x100;
+    for (int byte = 0; byte < 256; ++byte) {
+      bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+      byte_of[static_cast<size_t>(printable ? byte : other++)] = static_cast<int16_t>(byte);
+    }
+  }
+
+  // A token as bytes; one with a character outside the alphabet stands for itself, as the ByteLevel decoder has it.
+  std::string bytes(std::string_view token) const {
+    std::string result;
+    for (std::string_view rest = token; !rest.empty();) {
+      Character next = first_character(rest);
+      int byte = next.kind == Character::Kind::whole && next.code < byte_of.size() ? byte_of[next.code] : -1;
+      if (byte < 0) return std::string(token);
+      result += static_cast<char>(byte);
+      rest.remove_prefix(next.bytes);
+    }
+    return result;
+  }
+};
+
+// Reads one file into tables; the methods are the steps, in order.
+class Maker {
+ public:
+  Maker(std::string_view json, const std::string& name)
+      : name_(name), file_(parse_tokenizer_file(json, name)), rest_(file_.rest) {}
+
+  TokenizerTables make(int32_t model_rows) {
+    check_model();
+    read_normalizer();
+    read_pre_tokenizer();
+    check_post_processor();
+    check_decoder();
+    read_added();
+    read_vocabulary();
+    read_merges();
+    tables_.rows = std::max(model_rows, static_cast<int32_t>(tables_.known.size()));
+    return std::move(tables_);
+  }
+
+ private:
+  [[noreturn]] void damaged(const std::string& field, std::string expected, std::string found) const {
+    throw Error({.where = fmt::format("{}: {}", name_, field),
+                 .expected = std::move(expected),
+                 .found = std::move(found),
+                 .next = "Download the file again."});
+  }
+
+  [[noreturn]] void unsupported(const std::string& field, std::string expected, const Json& found) const {
+    throw Error({.where = fmt::format("{}: {}", name_, field),
+                 .expected = std::move(expected),
+                 .found = shown(found),
+                 .next = "This tokenizer is not supported; report it with the name of the model."});
+  }
+
+  const Json& field(const Json& object, const std::string& path, const char* name) const {
+    auto found = object.find(name);
+    if (found == object.end()) damaged(path.empty() ? name : path + "." + name, "a value", "nothing");
+    return *found;
+  }
+
+  // Absent and null are the same.
+  static const Json& optional_field(const Json& object, const char* name) {
+    static const Json null;
+    auto found = object.find(name);
+    return found == object.end() ? null : *found;
+  }
+
+  std::string type_of(const Json& part, const std::string& path) const {
+    if (!part.is_object()) damaged(path, "an object", shown(part));
+    const Json& type = field(part, path, "type");
+    if (!type.is_string()) damaged(path + ".type", "a string", shown(type));
+    return type.get<std::string>();
+  }
+
+  // Refuses a field that is there and not `wanted` (or null).
+  void only(const Json& part, const std::string& path, const char* name, const Json& wanted) const {
+    const Json& value = optional_field(part, name);
+    if (!value.is_null() && value != wanted) unsupported(path + "." + name, shown(wanted), value);
+  }
+
+  // Calls `read` with each part of a Sequence, or with the part itself.
+  template <typename Read>
+  void each(const Json& part, const std::string& path, const char* list_name, Read read) const {
+    if (type_of(part, path) != "Sequence") return read(part, path);
+    const Json& list = field(part, path, list_name);
+    if (!list.is_array()) damaged(fmt::format("{}.{}", path, list_name), "a list", shown(list));
+    for (size_t i = 0; i < list.size(); ++i) {
+      each(list[i], fmt::format("{}.{}[{}]", path, list_name, i), list_name, read);
+    }
+  }
+
+  void check_model() const {
+    const Json& model = field(rest_, "", "model");
+    // Files of older versions leave the type out.
+    if (!model.is_object()) damaged("model", "an object", shown(model));
+    only(model, "model", "type", "BPE");
+    only(model, "model", "dropout", 0.0);
+    only(model, "model", "unk_token", nullptr);
+    only(model, "model", "continuing_subword_prefix", "");
+    only(model, "model", "end_of_word_suffix", "");
+    only(model, "model", "byte_fallback", false);
+    for (const char* name : {"vocab", "merges"}) {
+      const Json& value = field(model, "model", name);
+      if (value != true) damaged(fmt::format("model.{}", name), name[0] == 'v' ? "an object" : "a list", shown(value));
+    }
+  }
+
+  void read_normalizer() {
+    const Json& normalizer = optional_field(rest_, "normalizer");
+    if (normalizer.is_null()) return;
+    each(normalizer, "normalizer", "normalizers", [this](const Json& part, const std::string& path) {
+      if (type_of(part, path) != "NFC") unsupported(path + ".type", "NFC", part["type"]);
+      tables_.normalise = true;
+    });
+  }
+
+  void read_pre_tokenizer() {
+    bool byte_level = false;
+    const Json& pre = field(rest_, "", "pre_tokenizer");
+    each(pre, "pre_tokenizer", "pretokenizers", [&](const Json& part, const std::string& path) {
+      std::string type = type_of(part, path);
+      if (byte_level) unsupported(path, "nothing after ByteLevel", part);
+      if (type == "Split") {
+        read_split(part, path);
+      } else if (type == "ByteLevel") {
+        byte_level = true;
+        only(part, path, "add_prefix_space", false);
+        if (part.value("use_regex", Json(true)) != false)
+          tables_.splitters.emplace_back(kByteLevelPattern, where(path));
+      } else {
+        unsupported(path + ".type", "Split or ByteLevel", part["type"]);
+      }
+    });
+    if (!byte_level) unsupported("pre_tokenizer", "a ByteLevel part", pre);
+  }
+
+  void read_split(const Json& part, const std::string& path) {
+    const Json& behavior = field(part, path, "behavior");
+    if (behavior != "Isolated") unsupported(path + ".behavior", "\"Isolated\"", behavior);
+    const Json& pattern = field(part, path, "pattern");
+    const Json& regex = pattern.is_object() ? optional_field(pattern, "Regex") : pattern;
+    if (!pattern.is_object() || !regex.is_string()) unsupported(path + ".pattern", "{\"Regex\": \"...\"}", pattern);
+    tables_.splitters.emplace_back(regex.get<std::string>(), where(path + ".pattern.Regex"));
+  }
+
+  std::string where(const std::string& path) const { return fmt::format("{}: {}", name_, path); }
+
+  void check_post_processor() const {
+    const Json& post = optional_field(rest_, "post_processor");
+    if (post.is_null()) return;
+    each(post, "post_processor", "processors", [this](const Json& part, const std::string& path) {
+      // ByteLevel here only trims offsets, which nobody asks for; other types add tokens.
+      if (type_of(part, path) != "ByteLevel") unsupported(path + ".type", "ByteLevel", part["type"]);
+    });
+  }
+
+  void check_decoder() const {
+    const Json& decoder = field(rest_, "", "decoder");
+    if (decoder.is_null()) unsupported("decoder", "ByteLevel", decoder);
+    each(decoder, "decoder", "decoders", [this](const Json& part, const std::string& path) {
+      if (type_of(part, path) != "ByteLevel") unsupported(path + ".type", "ByteLevel", part["type"]);
+    });
+  }
+
+  void read_added() {
+    const Json& list = optional_field(rest_, "added_tokens");
+    if (list.is_null()) return;
+    if (!list.is_array()) damaged("added_tokens", "a list", shown(list));
+    for (size_t i = 0; i < list.size(); ++i) read_added_token(list[i], fmt::format("added_tokens[{}]", i));
+  }
+
+  void read_added_token(const Json& token, const std::string& path) {
+    if (!token.is_object()) damaged(path, "an object", shown(token));
+    const Json& id = field(token, path, "id");
+    if (!id.is_number_integer()) damaged(path + ".id", "an id", shown(id));
+    const Json& content = field(token, path, "content");
+    if (!content.is_string() || content == "") damaged(path + ".content", "a text", shown(content));
+    for (const char* flag : {"lstrip", "rstrip", "single_word"}) only(token, path, flag, false);
+    // Such a token is looked for in the normalised text; without a normaliser that is the raw text.
+    if (tables_.normalise) only(token, path, "normalized", false);
+    const Json& special = optional_field(token, "special");
+    if (!special.is_null() && !special.is_boolean()) damaged(path + ".special", "true or false", shown(special));
+    for (const auto& other : added_) {
+      if (other.text == content) damaged(path + ".content", "a token that is new", shown(content));
+    }
+    added_.push_back({content.get<std::string>(), checked_id(id.get<int64_t>(), path + ".id"), special == true});
+  }
+
+  // Ids decide how much memory the tables take, so a damaged one is refused before they are made.
+  int32_t checked_id(int64_t id, const std::string& path) const {
+    auto count = static_cast<int64_t>(file_.vocabulary.size() + optional_field(rest_, "added_tokens").size());
+    int64_t end = count + kMostGaps;
+    if (id < 0 || id >= end) {
+      damaged(path, fmt::format("an id from 0 to {}, for {} tokens", end - 1, count), std::to_string(id));
+    }
+    return static_cast<int32_t>(id);
+  }
+
+  void read_vocabulary() {
+    std::vector<std::string> texts;  // by id
+    auto put = [&](int32_t id, std::string text, const std::string& path) {
+      auto at = static_cast<size_t>(id);
+      if (at >= texts.size()) {
+        texts.resize(at + 1);
+        tables_.known.resize(at + 1);
+        tables_.special.resize(at + 1);
+      }
+      if (tables_.known[at]) damaged(path, "an id of its own", fmt::format("{}, which another token has", id));
+      tables_.known[at] = true;
+      texts[at] = std::move(text);
+    };
+    for (const auto& added : added_) {
+      put(added.id, added.text, fmt::format("added_tokens (\"{}\")", added.text));
+      tables_.special[static_cast<size_t>(added.id)] = added.special;
+    }
+    ids_.reserve(file_.vocabulary.size());
+    ByteAlphabet alphabet;
+    for (const auto& [text, number] : file_.vocabulary) {
+      if (is_added(text, number)) continue;  // listed in both places; plain text must not reach it
+      std::string path = fmt::format("model.vocab[\"{}\"]", text);
+      int32_t id = checked_id(number, path);
+      put(id, alphabet.bytes(text), path);
+      if (!ids_.emplace(text, id).second) damaged(path, "a token that is new", "it a second time");
+    }
+    join(texts);
+    tables_.added = AddedTokens(added_);
+  }
+
+  bool is_added(std::string_view text, int64_t id) const {
+    return std::any_of(added_.begin(), added_.end(), [&](const auto& a) { return a.id == id && a.text == text; });
+  }
+
+  void join(const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      tables_.begins.push_back(tables_.bytes.size());
+      tables_.bytes += text;
+    }
+    tables_.begins.push_back(tables_.bytes.size());
+  }
+
+  void read_merges() {
+    std::array<int32_t, 256> bytes;
+    bytes.fill(-1);
+    for (const auto& [text, id] : ids_) {
+      std::string_view token = tables_.token(id);
+      if (token.size() == 1) bytes[static_cast<uint8_t>(token[0])] = id;
+    }
+    for (int byte = 0; byte < 256; ++byte) {
+      bool in_utf8 = byte != 0xc0 && byte != 0xc1 && byte < 0xf5;
+      if (in_utf8 && bytes[static_cast<size_t>(byte)] < 0) {
+        damaged("model.vocab", fmt::format("a token for byte {:#04x}", byte), "none");
+      }
+    }
+    std::vector<Merge> merges;
+    merges.reserve(file_.merges.size());
+    for (size_t i = 0; i < file_.merges.size(); ++i) {
+      const auto& [left, right] = file_.merges[i];
+      merges.push_back({merge_id(left, i), merge_id(right, i), merge_id(left + right, i)});
+    }
+    tables_.bpe.emplace(bytes, merges);
+    read_ignore_merges();
+  }
+
+  int32_t merge_id(const std::string& token, size_t merge) const {
+    auto found = ids_.find(token);
+    if (found == ids_.end()) {
+      damaged(fmt::format("model.merges[{}]", merge), "tokens of model.vocab", fmt::format("\"{}\"", token));
+    }
+    return found->second;
+  }
+
+  void read_ignore_merges() {
+    const Json& ignore = optional_field(rest_["model"], "ignore_merges");
+    if (!ignore.is_null() && !ignore.is_boolean()) damaged("model.ignore_merges", "true or false", shown(ignore));
+    tables_.ignore_merges = ignore == true;
+    if (!tables_.ignore_merges) return;
+    for (const auto& [text, id] : ids_) tables_.whole.emplace(tables_.token(id), id);
+  }
+
+  const std::string& name_;
+  TokenizerFile file_;
+  const Json& rest_;
+  TokenizerTables tables_;
+  std::vector<AddedTokens::Added> added_;
+  std::unordered_map<std::string_view, int32_t> ids_;  // of file_.vocabulary's texts
+};
+
+}  // namespace
+
+AddedTokens::AddedTokens(std::vector<Added> tokens) : tokens_(std::move(tokens)) {
+  auto first = [](const Added& token) { return static_cast<uint8_t>(token.text[0]); };
+  std::sort(tokens_.begin(), tokens_.end(), [&](const Added& a, const Added& b) {
+    if (first(a) != first(b)) return first(a) < first(b);
+    return a.text.size() > b.text.size();
+  });
+  ranges_.fill({0, 0});
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    auto& [begin, end] = ranges_[first(tokens_[i])];
+    if (end == 0) begin = i;
+    end = i + 1;
+  }
+}
+
+std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, size_t begin) const {
+  if (tokens_.empty()) return std::nullopt;
+  for (size_t at = begin; at < text.size(); ++at) {
+    auto [first, end] = ranges_[static_cast<uint8_t>(text[at])];
+    for (size_t i = first; i < end; ++i) {
+      if (text.substr(at).starts_with(tokens_[i].text)) return Match{at, at + tokens_[i].text.size(), tokens_[i].id};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<int32_t> AddedTokens::id(std::string_view text) const {
+  for (const Added& token : tokens_) {
+    if (token.text == text) return token.id;
+  }
+  return std::nullopt;
+}
+
+TokenizerTables make_tokenizer_tables(std::string_view json, const std::string& name, int32_t model_rows) {
+  return Maker(json, name).make(model_rows);
+}
+
+}  // namespace megalith

@@ -1,0 +1,213 @@
+#include "weights/tape.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include <fmt/ranges.h>
+
+#include "base/check.h"
+
+namespace megalith {
+
+namespace {
+
+// Inputs that are packed at a time. Each row is read in pieces of several cache lines, so that the 32 streams of a
+// panel keep the prefetchers going, while the words of a chunk stay in L1 and L2 until they are written as lines.
+constexpr int64_t kChunkInputs = 256;
+// Without the extra words all rows of a chunk would fall into the same few cache sets.
+constexpr int64_t kChunkStride = kChunkInputs + 16;
+
+using Words4 = uint32_t __attribute__((vector_size(16)));
+
+Words4 load4(const uint32_t* p) {
+  Words4 v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+void store4(Words4 v, uint32_t* p) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+// Indices of a dimension that belong to a rank, as runs in the whole dimension, in the rank's order.
+struct Run {
+  int64_t begin = 0;
+  int64_t size = 0;
+};
+
+std::vector<Run> runs_of(const Weight& weight, Split::Axis axis, int64_t whole, int rank, int ranks) {
+  if (weight.split.axis != axis) return {{0, whole}};
+  std::vector<Run> runs;
+  int64_t before = 0;
+  for (const Block& block : weight.split.blocks) {
+    runs.push_back({before + block.begin(rank, ranks), block.rank_size(ranks)});
+    before += block.size;
+  }
+  CHECK(before == whole, "{}: blocks cover {} of {} indices", weight.name, before, whole);
+  return runs;
+}
+
+// The place in the whole dimension of a rank's index.
+int64_t whole_index(const std::vector<Run>& runs, int64_t index) {
+  for (const Run& run : runs) {
+    if (index < run.size) return run.begin + index;
+    index -= run.size;
+  }
+  CHECK(false, "index {} beyond the rank's part", index);
+}
+
+// A tensor of the checkpoint as rows, and the part of it that a rank has.
+struct Source {
+  const std::byte* data = nullptr;
+  DType dtype = DType::bf16;
+  int64_t row_elements = 0;
+  std::vector<Run> outputs, inputs;
+
+  const std::byte* row(int64_t output) const {
+    return data + whole_index(outputs, output) * row_elements * dtype_bytes(dtype);
+  }
+};
+
+Source open_source(const Checkpoint& checkpoint, const Weight& weight, int rank, int ranks) {
+  const TensorInfo info = checkpoint.info(weight.name);
+  CHECK(info.shape == weight.shape, "{}: [{}] in the checkpoint, [{}] in the program", weight.name,
+        fmt::join(info.shape, ", "), fmt::join(weight.shape, ", "));
+  const auto& shape = weight.shape;
+  const int64_t rows = shape.empty() ? 1 : shape[0];
+  const int64_t row_elements =
+      shape.empty() ? 1 : std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
+  return {checkpoint.data(weight.name).data(), info.dtype, row_elements,
+          runs_of(weight, Split::Axis::outputs, rows, rank, ranks),
+          runs_of(weight, Split::Axis::inputs, row_elements, rank, ranks)};
+}
+
+// Tensors of a file may begin at any byte, so elements are loaded by memcpy.
+template <class T>
+T load(const std::byte* data, int64_t i) {
+  T value;
+  std::memcpy(&value, data + i * static_cast<int64_t>(sizeof value), sizeof value);
+  return value;
+}
+
+// The bits of `n` elements as f32.
+void expand(const std::byte* data, DType dtype, int64_t n, uint32_t* out) {
+  switch (dtype) {
+    case DType::bf16:
+      for (int64_t i = 0; i < n; ++i) out[i] = uint32_t{load<uint16_t>(data, i)} << 16;
+      return;
+    case DType::f16:
+      for (int64_t i = 0; i < n; ++i) out[i] = std::bit_cast<uint32_t>(f16_to_f32(load<uint16_t>(data, i)));
+      return;
+    case DType::f32:
+      std::memcpy(out, data, static_cast<size_t>(n) * 4);
+      return;
+    case DType::i32:
+      break;
+  }
+  CHECK(false, "{} is no number format of weights", dtype_name(dtype));
+}
+
+// The u32 words of a bf16 line: output j below, output 16 + j above. Null is a row of zeros.
+void join_halves(const std::byte* low, const std::byte* high, int64_t n, uint32_t* out) {
+  static constexpr std::array<std::byte, kChunkInputs* 2> kZeros = {};
+  const std::byte* a = low ? low : kZeros.data();
+  const std::byte* b = high ? high : kZeros.data();
+  for (int64_t i = 0; i < n; ++i) out[i] = load<uint16_t>(a, i) | uint32_t{load<uint16_t>(b, i)} << 16;
+}
+
+// Writes `n` lines of kWords words: word j of line i is rows[j][i].
+template <int kWords>
+void write_lines(const uint32_t (*rows)[kChunkStride], int64_t n, uint32_t* out) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    for (int j = 0; j < kWords; j += 4) {
+      const Words4 a = load4(rows[j] + i), b = load4(rows[j + 1] + i);
+      const Words4 c = load4(rows[j + 2] + i), d = load4(rows[j + 3] + i);
+      const Words4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+                   ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+      const Words4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+                   cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+      uint32_t* line = out + i * kWords + j;
+      store4(__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), line);
+      store4(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), line + kWords);
+      store4(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), line + 2 * kWords);
+      store4(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), line + 3 * kWords);
+    }
+  }
+  for (; i < n; ++i) {
+    for (int j = 0; j < kWords; ++j) out[i * kWords + j] = rows[j][i];
+  }
+}
+
+using PanelRows = std::array<const std::byte*, kPanelOutputs>;  // null: beyond the last output
+
+// Packs inputs [first, first + n) of a panel, n at most kChunkInputs.
+void pack_bf16(const PanelRows& rows, int64_t first, int64_t n, uint32_t* out) {
+  alignas(64) uint32_t words[16][kChunkStride];
+  const auto at = [&](int j) { return rows[j] ? rows[j] + first * 2 : nullptr; };
+  for (int j = 0; j < 16; ++j) join_halves(at(j), at(16 + j), n, words[j]);
+  write_lines<16>(words, n, out);
+}
+
+void pack_f32(const PanelRows& rows, DType dtype, int64_t first, int64_t n, uint32_t* out) {
+  alignas(64) uint32_t words[32][kChunkStride];
+  for (int j = 0; j < 32; ++j) {
+    if (rows[j]) {
+      expand(rows[j] + first * dtype_bytes(dtype), dtype, n, words[j]);
+    } else {
+      std::fill_n(words[j], n, 0);
+    }
+  }
+  write_lines<32>(words, n, out);
+}
+
+}  // namespace
+
+void CheckpointTape::read_panels(const Weight& weight, int rank, int ranks, int64_t first, int64_t count,
+                                 std::byte* out) const {
+  const Source source = open_source(checkpoint_, weight, rank, ranks);
+  CHECK(weight.dtype == DType::f32 || (weight.dtype == DType::bf16 && source.dtype == DType::bf16),
+        "{}: {} does not fit into {} panels", weight.name, dtype_name(source.dtype), dtype_name(weight.dtype));
+  const int64_t outputs = weight.outputs(ranks);
+  const int64_t line_words = kPanelOutputs * dtype_bytes(weight.dtype) / 4;
+  auto* line = reinterpret_cast<uint32_t*>(out);
+  for (int64_t panel = first; panel < first + count; ++panel) {
+    PanelRows rows;
+    for (int64_t j = 0; j < kPanelOutputs; ++j) {
+      const int64_t output = panel * kPanelOutputs + j;
+      rows[static_cast<size_t>(j)] = output < outputs ? source.row(output) : nullptr;
+    }
+    for (const Run& run : source.inputs) {
+      for (int64_t k = 0; k < run.size; k += kChunkInputs) {
+        const int64_t n = std::min(kChunkInputs, run.size - k);
+        if (weight.dtype == DType::bf16) {
+          pack_bf16(rows, run.begin + k, n, line);
+        } else {
+          pack_f32(rows, source.dtype, run.begin + k, n, line);
+        }
+        line += n * line_words;
+      }
+    }
+  }
+}
+
+void CheckpointTape::read_plain(const Weight& weight, int rank, int ranks, float* out) const {
+  const Source source = open_source(checkpoint_, weight, rank, ranks);
+  auto* words = reinterpret_cast<uint32_t*>(out);
+  for (int64_t output = 0; output < weight.outputs(ranks); ++output) {
+    const std::byte* row = source.row(output);
+    for (const Run& run : source.inputs) {
+      expand(row + run.begin * dtype_bytes(source.dtype), source.dtype, run.size, words);
+      words += run.size;
+    }
+  }
+}
+
+void CheckpointTape::release(const Weight& weight) const {
+  checkpoint_.release(weight.name);
+}
+
+}  // namespace megalith

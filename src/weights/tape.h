@@ -1,0 +1,25 @@
+#pragma once
+
+#include "program/weight.h"
+#include "weights/checkpoint.h"
+
+namespace megalith {
+
+// Packs a checkpoint's tensors into tapes, at about the speed of memory; no more than a panel's chunk is held beside
+// the mapped files and `out`. Expansion to f32 is exact. The program must fit the checkpoint (check_tensors): a tensor
+// of another shape, or one that bf16 panels cannot hold, is a CHECK. Borrows the checkpoint.
+class CheckpointTape : public TapeSource {
+ public:
+  explicit CheckpointTape(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  void read_panels(const Weight& weight, int rank, int ranks, int64_t first, int64_t count,
+                   std::byte* out) const override;
+  void read_plain(const Weight& weight, int rank, int ranks, float* out) const override;
+  // Lets the weight's bytes in the mapped file leave memory. They may be read again, from disk.
+  void release(const Weight& weight) const;
+
+ private:
+  const Checkpoint& checkpoint_;
+};
+
+}  // namespace megalith
