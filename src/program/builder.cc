@@ -40,16 +40,18 @@ WeightRef Builder::declare(Weight weight) {
 }
 
 WeightRef Builder::matrix(const std::string& name, int64_t outputs, int64_t inputs, Split split) {
-  DType dtype = DType::bf16;
-  if (catalog_) {
-    const auto info = catalog_(name);
-    if (info && info->dtype != DType::bf16) dtype = DType::f32;
-  }
-  return declare({name, {outputs, inputs}, dtype, WeightLayout::panels, std::move(split)});
+  const DType stored = stored_dtype(name);
+  const DType dtype = stored == DType::bf16 ? DType::bf16 : DType::f32;
+  return declare({name, {outputs, inputs}, dtype, WeightLayout::panels, std::move(split), stored});
 }
 
 WeightRef Builder::vector(const std::string& name, std::vector<int64_t> shape, Split split) {
-  return declare({name, std::move(shape), DType::f32, WeightLayout::plain, std::move(split)});
+  return declare({name, std::move(shape), DType::f32, WeightLayout::plain, std::move(split), stored_dtype(name)});
+}
+
+DType Builder::stored_dtype(const std::string& name) const {
+  const auto info = catalog_ ? catalog_(name) : std::nullopt;
+  return info ? info->dtype : DType::bf16;
 }
 
 int Builder::per_sequence(std::string name, std::vector<int64_t> shape) {

@@ -70,6 +70,7 @@ class Builder {
                Attributes attributes = {}, std::vector<int> weights = {}, std::vector<int> states = {});
   Value all_reduce(Value x, std::string_view what);
   WeightRef declare(Weight weight);
+  DType stored_dtype(const std::string& name) const;
   const Weight& weight(WeightRef w) const { return program_.weights[static_cast<size_t>(w.id)]; }
   int64_t width(Value v) const { return program_.info(v).width; }
   Rows rows(Value v) const { return program_.info(v).rows; }

@@ -1,6 +1,8 @@
 #include "program/cost.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 namespace megalith {
 
@@ -71,7 +73,7 @@ Cost op_cost(const Program& program, const Op& op, const CostArgs& args) {
   for (const int index : op.weights) {
     const Weight& w = program.weights[static_cast<size_t>(index)];
     if (op.kind == OpKind::embed) {
-      cost.weight_bytes += args.rows() * w.inputs(program.ranks) * dtype_bytes(w.dtype) / program.ranks;
+      cost.weight_bytes += args.rows() * w.inputs(program.ranks) * dtype_bytes(w.stored) / program.ranks;
     } else {
       cost.weight_bytes += w.bytes(program.ranks);
     }
@@ -82,6 +84,21 @@ Cost op_cost(const Program& program, const Op& op, const CostArgs& args) {
   if (op.collective()) cost.wire_bytes = (program.ranks - 1) * value_bytes(program, op.inputs[0], args);
   cost.flops = op_flops(program, op, args);
   return cost;
+}
+
+int64_t streamed_bytes(const Program& program) {
+  std::vector<bool> streamed(program.weights.size());
+  for (const Op& op : program.ops) {
+    if (op.kind == OpKind::embed) continue;
+    for (const int index : op.weights) streamed[static_cast<size_t>(index)] = true;
+  }
+  int64_t bytes = 0;
+  for (size_t i = 0; i < streamed.size(); ++i) {
+    const Weight& w = program.weights[i];
+    const auto elements = std::accumulate(w.shape.begin(), w.shape.end(), int64_t{1}, std::multiplies<>());
+    if (streamed[i]) bytes += elements * dtype_bytes(w.stored);
+  }
+  return bytes;
 }
 
 Cost program_cost(const Program& program, const CostArgs& args) {

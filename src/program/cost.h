@@ -29,6 +29,8 @@ struct Cost {
 };
 
 Cost op_cost(const Program& program, const Op& op, const CostArgs& args);
+// Bytes of the weights that a step streams, each counted once however many ranks share it.
+int64_t streamed_bytes(const Program& program);
 Cost program_cost(const Program& program, const CostArgs& args);
 
 }  // namespace megalith

@@ -44,12 +44,13 @@ std::string print_program(const Program& program, const CostArgs& args, double b
   text += fmt::format(
       "\n{} ops, {} rank{}; a step of {} sequence{} with {} row{} each at {} positions\n"
       "a rank moves {} of weights ({} bytes), {} of states, {} over the wire; {:.3f} GFLOP\n"
-      "all ranks: {} of weights ({} bytes)\n",
+      "the step streams {} of weights ({} bytes), each counted once; all ranks together hold {} of them\n",
       program.ops.size(), program.ranks, program.ranks == 1 ? "" : "s", args.sequences, args.sequences == 1 ? "" : "s",
       args.rows_each, args.rows_each == 1 ? "" : "s", args.context, human_bytes(static_cast<uint64_t>(total.weight_bytes)),
       total.weight_bytes, human_bytes(static_cast<uint64_t>(total.state_bytes)),
       human_bytes(static_cast<uint64_t>(total.wire_bytes)), total.flops / 1e9,
-      human_bytes(static_cast<uint64_t>(total.weight_bytes * program.ranks)), total.weight_bytes * program.ranks);
+      human_bytes(static_cast<uint64_t>(streamed_bytes(program))), streamed_bytes(program),
+      human_bytes(static_cast<uint64_t>(total.weight_bytes * program.ranks)));
   if (bandwidth > 0) {
     text += fmt::format("floor {:.3f} ms = {} / {:.1f} GB/s a rank\n",
                         1e3 * static_cast<double>(total.memory_bytes()) / bandwidth,

@@ -55,6 +55,7 @@ struct Weight {
   DType dtype = DType::bf16;   // in the tape: bf16 or f32 for panels, f32 for plain
   WeightLayout layout = WeightLayout::plain;
   Split split;
+  DType stored = DType::bf16;  // in the checkpoint; cost counts these bytes
 
   // Of one rank, without padding. A plain weight's inputs are what follows its first dimension.
   int64_t outputs(int ranks) const;
@@ -63,8 +64,8 @@ struct Weight {
   int64_t panel_bytes(int ranks) const { return kPanelOutputs * inputs(ranks) * dtype_bytes(dtype); }
   // In the tape, padding included.
   int64_t tape_bytes(int ranks) const;
-  // What the checkpoint holds for one rank: no padding.
-  int64_t bytes(int ranks) const { return outputs(ranks) * inputs(ranks) * dtype_bytes(dtype); }
+  // What the checkpoint holds for one rank: no padding, and vectors in their own type.
+  int64_t bytes(int ranks) const { return outputs(ranks) * inputs(ranks) * dtype_bytes(stored); }
 };
 
 // What is known of a tensor before its bytes are read.

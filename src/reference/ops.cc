@@ -8,9 +8,15 @@ namespace megalith::reference {
 
 namespace {
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-double silu(double x) { return x * sigmoid(x); }
-double softplus(double x) { return x > 40 ? x : std::log1p(std::exp(x)); }
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+double silu(double x) {
+  return x * sigmoid(x);
+}
+double softplus(double x) {
+  return x > 40 ? x : std::log1p(std::exp(x));
+}
 
 // Σ parts by a binary tree over their indices, neighbours first: the left subtree is the largest full one. Part of the
 // contract on bits, so in f32.
@@ -166,7 +172,8 @@ void short_conv(const Call& c) {
     float* state = c.states[0] + run.sequence * c.state_size[0];
     for (int64_t channel = 0; channel < how.channels; ++channel) {
       std::vector<float> u;  // the channel's inputs: those of the state, then the run's
-      for (int64_t i = 0; i < kept; ++i) u.push_back(run.first_position == 0 ? 0.0f : state[i * how.channels + channel]);
+      for (int64_t i = 0; i < kept; ++i)
+        u.push_back(run.first_position == 0 ? 0.0f : state[i * how.channels + channel]);
       for (int64_t t = 0; t < run.rows; ++t) u.push_back(c.in[0][(run.first_row + t) * c.width + channel]);
       for (int64_t t = 0; t < run.rows; ++t) {
         double sum = 0;
@@ -187,7 +194,8 @@ void delta_row(const Call& c, const GatedDelta& how, int64_t row, int64_t head, 
   const int64_t keys = how.key_heads * how.key_dim;
   const int64_t key_head = head * how.key_heads / how.value_heads;
   const float* x = c.in[0] + row * c.in_width[0];
-  const auto q = l2_normalised(x + key_head * how.key_dim, how.key_dim, 1 / std::sqrt(static_cast<double>(how.key_dim)));
+  const auto q =
+      l2_normalised(x + key_head * how.key_dim, how.key_dim, 1 / std::sqrt(static_cast<double>(how.key_dim)));
   const auto k = l2_normalised(x + keys + key_head * how.key_dim, how.key_dim, 1);
   const float* v = x + 2 * keys + head * how.value_dim;
   const double beta = sigmoid(c.in[1][row * how.value_heads + head]);

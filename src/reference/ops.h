@@ -14,17 +14,17 @@ struct Call {
   const StepArgs& step;
   int rank = 0;
   int ranks = 1;
-  int64_t rows = 0;   // of the output
-  int64_t width = 0;  // of the output
-  std::vector<const float*> in = {};           // each [rows, in_width]
+  int64_t rows = 0;                   // of the output
+  int64_t width = 0;                  // of the output
+  std::vector<const float*> in = {};  // each [rows, in_width]
   std::vector<int64_t> in_width = {};
   std::vector<const float*> in_of_ranks = {};  // of a collective: its input on each rank
   std::vector<const float*> weights = {};      // each [outputs, inputs]
   std::vector<const Weight*> weight_info = {};
-  std::vector<float*> states = {};             // of sequence 0
-  std::vector<int64_t> state_size = {};        // floats from a sequence to the next
-  int64_t context = 0;                         // positions of a per-position state
-  int64_t head_dim = 0;                        // of a per-position state
+  std::vector<float*> states = {};       // of sequence 0
+  std::vector<int64_t> state_size = {};  // floats from a sequence to the next
+  int64_t context = 0;                   // positions of a per-position state
+  int64_t head_dim = 0;                  // of a per-position state
   float* out = nullptr;
 };
 

@@ -46,22 +46,38 @@ std::vector<float> read_weight(const TapeSource& source, const Weight& weight, i
 
 void dispatch(const reference::Call& call) {
   switch (call.op.kind) {
-    case OpKind::embed: return reference::embed(call);
-    case OpKind::rms_norm: return reference::rms_norm(call);
-    case OpKind::matmul: return reference::matmul(call);
-    case OpKind::rope: return reference::rope(call);
-    case OpKind::append_kv: return reference::append_kv(call);
-    case OpKind::attend: return reference::attend(call);
-    case OpKind::sigmoid_gate: return reference::sigmoid_gate(call);
-    case OpKind::short_conv: return reference::short_conv(call);
-    case OpKind::gated_delta: return reference::gated_delta(call);
-    case OpKind::gated_norm: return reference::gated_norm(call);
-    case OpKind::silu_gate: return reference::silu_gate(call);
-    case OpKind::add: return reference::add(call);
-    case OpKind::all_reduce: return reference::all_reduce(call);
-    case OpKind::choose_rows: return reference::choose_rows(call);
-    case OpKind::all_gather: return reference::all_gather(call);
-    case OpKind::sample: return reference::sample(call);
+    case OpKind::embed:
+      return reference::embed(call);
+    case OpKind::rms_norm:
+      return reference::rms_norm(call);
+    case OpKind::matmul:
+      return reference::matmul(call);
+    case OpKind::rope:
+      return reference::rope(call);
+    case OpKind::append_kv:
+      return reference::append_kv(call);
+    case OpKind::attend:
+      return reference::attend(call);
+    case OpKind::sigmoid_gate:
+      return reference::sigmoid_gate(call);
+    case OpKind::short_conv:
+      return reference::short_conv(call);
+    case OpKind::gated_delta:
+      return reference::gated_delta(call);
+    case OpKind::gated_norm:
+      return reference::gated_norm(call);
+    case OpKind::silu_gate:
+      return reference::silu_gate(call);
+    case OpKind::add:
+      return reference::add(call);
+    case OpKind::all_reduce:
+      return reference::all_reduce(call);
+    case OpKind::choose_rows:
+      return reference::choose_rows(call);
+    case OpKind::all_gather:
+      return reference::all_gather(call);
+    case OpKind::sample:
+      return reference::sample(call);
   }
 }
 
@@ -142,7 +158,8 @@ const std::vector<float>& Reference::read(Value value, int rank) const {
 
 std::vector<float> Reference::read_state(int state, int rank, int sequence, int positions) const {
   const StateInfo& info = program_.states[static_cast<size_t>(state)];
-  const float* s = ranks_[static_cast<size_t>(rank)].states[static_cast<size_t>(state)].data() + sequence * state_size(state);
+  const float* s =
+      ranks_[static_cast<size_t>(rank)].states[static_cast<size_t>(state)].data() + sequence * state_size(state);
   if (info.kind == StateInfo::Kind::per_sequence) return {s, s + info.elements()};
   std::vector<float> out;
   for (int64_t head = 0; head < info.shape[0]; ++head) {

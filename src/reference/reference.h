@@ -11,8 +11,8 @@ namespace megalith {
 // Runs any program with plain loops: one function an op (ops.h), one op after the other, rank after rank, every value
 // kept. Slow and obviously right: the oracle of the machines' tests, and the place to read what an op means.
 //
-// Matrix products, and all that only moves or adds numbers, have the bits that the contract asks for; the rest is formed
-// in double precision with the platform's functions and rounded once.
+// Matrix products, and all that only moves or adds numbers, have the bits that the contract asks for; the rest is
+// formed in double precision with the platform's functions and rounded once.
 class Reference {
  public:
   // Slots for `max_sequences` sequences of up to `context` positions.
@@ -33,7 +33,8 @@ class Reference {
   struct RankMemory {
     std::vector<std::vector<float>> weights;  // [outputs, inputs]
     std::vector<std::vector<float>> values;
-    std::vector<std::vector<float>> states;  // [sequence] of the state's shape; a position's entry is [head, position, dim]
+    std::vector<std::vector<float>>
+        states;  // [sequence] of the state's shape; a position's entry is [head, position, dim]
   };
 
   void run_op(const Op& op, int rank, const StepArgs& step);

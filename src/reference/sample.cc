@@ -12,7 +12,9 @@ namespace megalith::reference {
 namespace {
 
 // log p but for a constant. Formed in f32, as the contract has it: two logits that f32 cannot tell apart are a tie.
-float score(float logit, float largest, float temperature) { return (logit - largest) / temperature; }
+float score(float logit, float largest, float temperature) {
+  return (logit - largest) / temperature;
+}
 
 }  // namespace
 

@@ -1,10 +1,10 @@
 // The contract on bits: what a row gives depends on its model, its sequence's tokens and its sampling only. All
 // comparisons are of equal bits, on all logits and hidden states of the small checkpoint.
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "machines/cpu/instruction_set.h"
 #include "tests/machines/harness.h"
@@ -70,7 +70,8 @@ std::vector<std::vector<float>> in_cuts(Machine& machine, int text, int tokens, 
   return rows;
 }
 
-void expect_same(const std::vector<std::vector<float>>& got, const std::vector<std::vector<float>>& want, const std::string& what) {
+void expect_same(const std::vector<std::vector<float>>& got, const std::vector<std::vector<float>>& want,
+                 const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (size_t row = 0; row < got.size(); ++row) ASSERT_TRUE(same_bits(got[row], want[row])) << what << ", row " << row;
 }
@@ -95,7 +96,8 @@ TEST(Bits, TheThreadsDoNotMatter) {
   const auto want = in_cuts(*load(1, 1).machine, 0, kTokens, 13);
   for (const int threads : {2, 3, 4}) {
     expect_same(in_cuts(*load(1, threads).machine, 0, kTokens, 13), want, std::to_string(threads) + " threads");
-    expect_same(in_cuts(*load(2, threads).machine, 0, kTokens, 13), want, std::to_string(threads) + " threads, 2 ranks");
+    expect_same(in_cuts(*load(2, threads).machine, 0, kTokens, 13), want,
+                std::to_string(threads) + " threads, 2 ranks");
   }
 }
 
@@ -103,8 +105,8 @@ TEST(Bits, TheRanksDoNotMatter) {
   const auto want = in_cuts(*load(1, 2).machine, 0, kTokens, 13);
   for (const int ranks : {2, 4, 8}) {
     expect_same(in_cuts(*load(ranks, 2).machine, 0, kTokens, 13), want, std::to_string(ranks) + " ranks");
-    expect_same(token_by_token(*load(ranks, 3).machine, 0, kTokens / 3),
-                {want.begin(), want.begin() + kTokens / 3}, std::to_string(ranks) + " ranks, token by token");
+    expect_same(token_by_token(*load(ranks, 3).machine, 0, kTokens / 3), {want.begin(), want.begin() + kTokens / 3},
+                std::to_string(ranks) + " ranks, token by token");
   }
 }
 
@@ -126,13 +128,15 @@ TEST(Bits, TheOtherRowsOfAStepDoNotMatter) {
       add(step, 2 - text, text, at[text], count);
       for (int row = 0; row < count; ++row) rows.emplace_back(text, at[text]++);
     }
-    for (size_t row = 0; row < rows.size(); ++row) step.choose(static_cast<int32_t>(row), {.temperature = 0.9f, .seed = 4});
+    for (size_t row = 0; row < rows.size(); ++row)
+      step.choose(static_cast<int32_t>(row), {.temperature = 0.9f, .seed = 4});
     machine.run(step);
     for (size_t row = 0; row < rows.size(); ++row) {
       std::vector<float> got;
       collect(machine, static_cast<int>(row), 1, got);
       const auto [text, position] = rows[row];
-      ASSERT_TRUE(same_bits(got, want[static_cast<size_t>(text)][static_cast<size_t>(position)])) << text << " at " << position;
+      ASSERT_TRUE(same_bits(got, want[static_cast<size_t>(text)][static_cast<size_t>(position)]))
+          << text << " at " << position;
     }
   }
 }
@@ -144,7 +148,8 @@ TEST(Bits, TheStatesDoNotDependOnTheCut) {
   in_cuts(*b.machine, 0, 50, 17);
   for (int state = 0; state < static_cast<int>(a.machine->program().states.size()); ++state) {
     for (const int rank : {0, 1}) {
-      EXPECT_TRUE(same_bits(a.machine->read_state(state, rank, 0, 50), b.machine->read_state(state, rank, 0, 50))) << state;
+      EXPECT_TRUE(same_bits(a.machine->read_state(state, rank, 0, 50), b.machine->read_state(state, rank, 0, 50)))
+          << state;
     }
   }
 }

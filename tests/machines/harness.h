@@ -1,13 +1,13 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "machines/machine.h"
 #include "program/builder.h"
@@ -21,7 +21,9 @@ inline TensorCatalog all_of(DType dtype) {
   return [dtype](const std::string&) { return TensorInfo{dtype, {}}; };
 }
 
-inline bool same_bits(const float* a, const float* b, size_t size) { return std::memcmp(a, b, size * sizeof(float)) == 0; }
+inline bool same_bits(const float* a, const float* b, size_t size) {
+  return std::memcmp(a, b, size * sizeof(float)) == 0;
+}
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
 }
@@ -41,7 +43,8 @@ inline void choose_all(StepArgs& step) {
 inline void expect_equal(const float* got, const float* want, size_t size, double tolerance, const std::string& what) {
   if (tolerance == 0) {
     for (size_t i = 0; i < size; ++i) {
-      ASSERT_TRUE(same_bits(got + i, want + i, 1)) << what << " at " << i << " of " << size << ": " << got[i] << ", want " << want[i];
+      ASSERT_TRUE(same_bits(got + i, want + i, 1))
+          << what << " at " << i << " of " << size << ": " << got[i] << ", want " << want[i];
     }
     return;
   }
@@ -49,7 +52,8 @@ inline void expect_equal(const float* got, const float* want, size_t size, doubl
   for (size_t i = 0; i < size; ++i) scale = std::max(scale, std::abs(static_cast<double>(want[i])));
   for (size_t i = 0; i < size; ++i) {
     const double error = std::abs(static_cast<double>(got[i]) - want[i]);
-    ASSERT_TRUE(error <= tolerance * scale) << what << " at " << i << " of " << size << ": " << got[i] << ", want " << want[i];
+    ASSERT_TRUE(error <= tolerance * scale)
+        << what << " at " << i << " of " << size << ": " << got[i] << ", want " << want[i];
   }
 }
 
@@ -74,7 +78,8 @@ class Parity {
       reference.run(steps[i]);
       for (auto& machine : machines) {
         machine->run(steps[i]);
-        const std::string where = "step " + std::to_string(i) + ", " + std::to_string(machine->options().threads) + " threads, ";
+        const std::string where =
+            "step " + std::to_string(i) + ", " + std::to_string(machine->options().threads) + " threads, ";
         compare(*machine, reference, steps[i], where);
         if (::testing::Test::HasFatalFailure()) return;
       }
@@ -82,7 +87,8 @@ class Parity {
   }
 
  private:
-  void compare(const Machine& machine, const Reference& reference, const StepArgs& step, const std::string& where) const {
+  void compare(const Machine& machine, const Reference& reference, const StepArgs& step,
+               const std::string& where) const {
     for (const auto& [name, value] : program_.outputs) {
       const auto got = machine.read(value);
       const std::vector<float>& want = reference.read(value);
@@ -108,8 +114,8 @@ class Parity {
   const int max_sequences_, context_;
 };
 
-// Steps that a sequence's states could confuse: runs of several sequences side by side, a new start in a used slot, rows
-// that end within and beyond a block of positions.
+// Steps that a sequence's states could confuse: runs of several sequences side by side, a new start in a used slot,
+// rows that end within and beyond a block of positions.
 inline std::vector<StepArgs> mixed_steps(int tokens) {
   std::vector<StepArgs> steps(6);
   add_tokens(steps[0], 1, 0, 17, 3, tokens);

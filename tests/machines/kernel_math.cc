@@ -14,10 +14,18 @@ void KernelFunctionOf(KernelFunction f, const float* x, float* y, size_t size) {
   for (size_t i = 0; i < size; i += static_cast<size_t>(kN)) {
     const V v = hn::LoadU(D(), x + i);
     switch (f) {
-      case KernelFunction::exp: hn::StoreU(Exp(v), D(), y + i); break;
-      case KernelFunction::log: hn::StoreU(Log(v), D(), y + i); break;
-      case KernelFunction::sigmoid: hn::StoreU(Sigmoid(v), D(), y + i); break;
-      case KernelFunction::softplus: hn::StoreU(Softplus(v), D(), y + i); break;
+      case KernelFunction::exp:
+        hn::StoreU(Exp(v), D(), y + i);
+        break;
+      case KernelFunction::log:
+        hn::StoreU(Log(v), D(), y + i);
+        break;
+      case KernelFunction::sigmoid:
+        hn::StoreU(Sigmoid(v), D(), y + i);
+        break;
+      case KernelFunction::softplus:
+        hn::StoreU(Softplus(v), D(), y + i);
+        break;
     }
   }
 }

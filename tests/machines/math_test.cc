@@ -1,10 +1,10 @@
 // The kernels' own functions against libm in double precision, and the same bits on every instruction set.
 
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <cmath>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "machines/cpu/instruction_set.h"
 #include "tests/machines/harness.h"
@@ -27,7 +27,8 @@ std::vector<float> apply(KernelFunction f, const std::vector<float>& x) {
 // Every step-th float of [low, high], by bits, of both signs where low is negative.
 std::vector<float> sweep(float low, float high, uint32_t step) {
   std::vector<float> x;
-  for (uint32_t bits = std::bit_cast<uint32_t>(1e-30f); std::bit_cast<float>(bits) <= std::max(high, -low); bits += step) {
+  for (uint32_t bits = std::bit_cast<uint32_t>(1e-30f); std::bit_cast<float>(bits) <= std::max(high, -low);
+       bits += step) {
     const float value = std::bit_cast<float>(bits);
     if (value >= low && value <= high) x.push_back(value);
     if (-value >= low && -value <= high) x.push_back(-value);
@@ -84,7 +85,8 @@ TEST(KernelMath, LogAtItsEnds) {
 }
 
 TEST(KernelMath, SigmoidIsWithinFourUlp) {
-  EXPECT_LE(worst_ulp(KernelFunction::sigmoid, sweep(-87, 100, 997), [](double x) { return 1 / (1 + std::exp(-x)); }), 4.0);
+  EXPECT_LE(worst_ulp(KernelFunction::sigmoid, sweep(-87, 100, 997), [](double x) { return 1 / (1 + std::exp(-x)); }),
+            4.0);
   const auto y = apply(KernelFunction::sigmoid, {-kInf, kInf, 0, NAN});
   EXPECT_EQ(y[0], 0);
   EXPECT_EQ(y[1], 1);
@@ -93,7 +95,8 @@ TEST(KernelMath, SigmoidIsWithinFourUlp) {
 }
 
 TEST(KernelMath, SoftplusKeepsTheDigitsOfSmallResults) {
-  EXPECT_LE(worst_ulp(KernelFunction::softplus, sweep(-87, 20, 997), [](double x) { return std::log1p(std::exp(x)); }), 5.0);
+  EXPECT_LE(worst_ulp(KernelFunction::softplus, sweep(-87, 20, 997), [](double x) { return std::log1p(std::exp(x)); }),
+            5.0);
   const auto y = apply(KernelFunction::softplus, {20.5f, 1e30f, -kInf, NAN});
   EXPECT_EQ(y[0], 20.5f);
   EXPECT_EQ(y[1], 1e30f);
@@ -103,7 +106,8 @@ TEST(KernelMath, SoftplusKeepsTheDigitsOfSmallResults) {
 
 TEST(KernelMath, SameBitsOnEveryInstructionSet) {
   const std::vector<float> x = sweep(-100, 100, 4999);
-  for (const KernelFunction f : {KernelFunction::exp, KernelFunction::log, KernelFunction::sigmoid, KernelFunction::softplus}) {
+  for (const KernelFunction f :
+       {KernelFunction::exp, KernelFunction::log, KernelFunction::sigmoid, KernelFunction::softplus}) {
     if (!use_instruction_set(InstructionSet::avx512)) GTEST_SKIP() << "no AVX-512 here";
     const std::vector<float> wide = apply(f, x);
     ASSERT_TRUE(use_instruction_set(InstructionSet::avx2));

@@ -1,10 +1,10 @@
-// Each op on the CPU against the reference, over shapes that are no multiple of anything. What moves numbers, adds them or
-// multiplies matrices has equal bits; what needs exp, sqrt, sin or a softmax is within a relative 1e-5 of the largest
-// element (the reference forms those in double precision).
-
-#include <gtest/gtest.h>
+// Each op on the CPU against the reference, over shapes that are no multiple of anything. What moves numbers, adds them
+// or multiplies matrices has equal bits; what needs exp, sqrt, sin or a softmax is within a relative 1e-5 of the
+// largest element (the reference forms those in double precision).
 
 #include <set>
+
+#include <gtest/gtest.h>
 
 #include "tests/machines/harness.h"
 
@@ -16,7 +16,9 @@ constexpr double kClose = 1e-5;
 constexpr int kTokens = 37;
 
 // Values that differ row by row: a table's rows, chosen by token.
-Value source(Builder& b, const std::string& name, int64_t width) { return b.embed(b.matrix(name, kTokens, width, {})); }
+Value source(Builder& b, const std::string& name, int64_t width) {
+  return b.embed(b.matrix(name, kTokens, width, {}));
+}
 
 StepArgs one_step(int rows) {
   StepArgs step;
@@ -170,8 +172,8 @@ TEST(OpParity, GatedDeltaFollowsTheRecurrence) {
       const GatedDelta how = {key_heads, value_heads, key_dim, value_dim};
       const Value qkv = source(b, "qkv", 2 * key_heads * key_dim + value_heads * value_dim);
       const int state = b.per_sequence("state", {value_heads, key_dim, value_dim});
-      b.output("y", b.gated_delta(qkv, source(b, "b", value_heads), source(b, "a", value_heads), b.vector("A_log", {value_heads}),
-                                  b.vector("dt_bias", {value_heads}), state, how));
+      b.output("y", b.gated_delta(qkv, source(b, "b", value_heads), source(b, "a", value_heads),
+                                  b.vector("A_log", {value_heads}), b.vector("dt_bias", {value_heads}), state, how));
       Parity(std::move(b).build(), kClose).run(mixed_steps(kTokens));
     }
   }
@@ -184,7 +186,7 @@ TEST(OpParity, GatedDeltaWithExtremeGates) {
   b.output("y", b.gated_delta(source(b, "qkv", 96), source(b, "b", 4), source(b, "a", 4), b.vector("A_log", {4}),
                               b.vector("dt_bias", {4}), state, how));
   Parity parity(std::move(b).build(), kClose);
-  parity.weights.set("A_log", {-20, 5, 0, 2});       // no decay; all forgotten at once
+  parity.weights.set("A_log", {-20, 5, 0, 2});         // no decay; all forgotten at once
   parity.weights.set("dt_bias", {0, 30, -90, 19.9f});  // both ends of softplus
   parity.run(mixed_steps(kTokens));
 }
@@ -245,9 +247,9 @@ TEST(OpParity, SampleTakesTheSameTokens) {
 
 TEST(OpParity, EveryOpOfTheTableHasATest) {
   // A new op must be added here and above.
-  std::set<std::string_view> tested = {"embed",      "rms_norm",    "matmul",     "rope",      "append_kv",  "attend",
-                                       "sigmoid_gate", "short_conv", "gated_delta", "gated_norm", "silu_gate", "add",
-                                       "all_reduce", "choose_rows", "all_gather", "sample"};
+  std::set<std::string_view> tested = {
+      "embed",       "rms_norm",   "matmul",    "rope", "append_kv",  "attend",      "sigmoid_gate", "short_conv",
+      "gated_delta", "gated_norm", "silu_gate", "add",  "all_reduce", "choose_rows", "all_gather",   "sample"};
   for (const OpInfo& info : op_table()) EXPECT_TRUE(tested.contains(info.name)) << info.name;
   EXPECT_EQ(tested.size(), op_table().size());
 }

@@ -1,10 +1,11 @@
-#include <gtest/gtest.h>
+#include "reference/sample.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "reference/sample.h"
+#include <gtest/gtest.h>
+
 #include "tests/machines/harness.h"
 
 namespace megalith {
@@ -135,7 +136,8 @@ TEST(Sampler, EveryKeptTokenIsDrawnAndNoOther) {
   const std::vector<float> logits = random_logits(3, 203, 2.0f);
   Sampler sampler({logits}, 2);
   for (const Sampling& how : {Sampling{.temperature = 3, .top_k = 9}, Sampling{.temperature = 3, .top_p = 0.1f},
-                              Sampling{.temperature = 2, .min_p = 0.7f}, Sampling{.temperature = 3, .top_k = 30, .top_p = 0.3f, .min_p = 0.8f}}) {
+                              Sampling{.temperature = 2, .min_p = 0.7f},
+                              Sampling{.temperature = 3, .top_k = 30, .top_p = 0.3f, .min_p = 0.8f}}) {
     std::vector<int32_t> want = reference::kept_tokens(logits.data(), 203, how);
     std::sort(want.begin(), want.end());
     ASSERT_GT(want.size(), 2u);
@@ -201,7 +203,8 @@ TEST(Sampler, DrawsHaveTheSoftmaxesFrequencies) {
         for (int i = 0; i < 2000; ++i) how[static_cast<size_t>(i)].seed = static_cast<uint64_t>(done + i) << 20;
       }
       const int first = vary_seed ? 0 : done;
-      for (const int32_t token : sampler.draw(std::vector<int32_t>(2000, 0), first, how)) ++seen[static_cast<size_t>(token)];
+      for (const int32_t token : sampler.draw(std::vector<int32_t>(2000, 0), first, how))
+        ++seen[static_cast<size_t>(token)];
     }
     EXPECT_LT(chi_squared(seen, logits, kTemperature, kDraws), 50.8) << vary_seed;
   }

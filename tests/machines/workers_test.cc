@@ -1,12 +1,12 @@
 #include "machines/cpu/workers.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
 #include <string>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include "tests/machines/harness.h"
 
@@ -88,7 +88,8 @@ Program slow_program() {
 }
 
 TEST(CpuMachine, AMissedDeadlineIsAnErrorThatNamesTheWaitAndNoHang) {
-  const auto machine = make_cpu_machine(slow_program(), {.threads = 2, .max_rows = 4096, .context = 4096, .deadline_s = 1e-6});
+  const auto machine =
+      make_cpu_machine(slow_program(), {.threads = 2, .max_rows = 4096, .context = 4096, .deadline_s = 1e-6});
   RandomWeights weights;
   machine->load(weights, nullptr);
   StepArgs step;
@@ -104,7 +105,8 @@ TEST(CpuMachine, AMissedDeadlineIsAnErrorThatNamesTheWaitAndNoHang) {
 }
 
 TEST(CpuMachine, FourWorkersFinishSixtyFourQuickSteps) {
-  const auto machine = make_cpu_machine(slow_program(), {.threads = 4, .max_rows = 4, .context = 4096, .deadline_s = 30});
+  const auto machine =
+      make_cpu_machine(slow_program(), {.threads = 4, .max_rows = 4, .context = 4096, .deadline_s = 30});
   RandomWeights weights;
   machine->load(weights, nullptr);
   const double seconds = seconds_of([&] {

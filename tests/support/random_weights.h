@@ -43,8 +43,9 @@ inline std::vector<int64_t> indices_of_rank(const Split& split, bool applies, in
   return indices;
 }
 
-// Weights from memory: those that were set, and for every other name random numbers that depend on the name and the place
-// in the whole matrix only, so that all rank counts see one model. Matrices have a variance that keeps activations near 1.
+// Weights from memory: those that were set, and for every other name random numbers that depend on the name and the
+// place in the whole matrix only, so that all rank counts see one model. Matrices have a variance that keeps
+// activations near 1.
 class RandomWeights : public TapeSource {
  public:
   void set(const std::string& name, std::vector<float> whole) { given_[name] = std::move(whole); }
@@ -58,7 +59,8 @@ class RandomWeights : public TapeSource {
       if (output >= static_cast<int64_t>(outputs.size())) break;
       for (size_t k = 0; k < inputs.size(); ++k) {
         const float value = at(w, outputs[static_cast<size_t>(output)] * w.shape[1] + inputs[k]);
-        const int64_t line = (i / kPanelOutputs * static_cast<int64_t>(inputs.size()) + static_cast<int64_t>(k)) * kPanelOutputs;
+        const int64_t line =
+            (i / kPanelOutputs * static_cast<int64_t>(inputs.size()) + static_cast<int64_t>(k)) * kPanelOutputs;
         store(w.dtype, value, out, line + panel_slot(w.dtype, i % kPanelOutputs));
       }
     }

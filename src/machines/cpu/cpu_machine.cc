@@ -100,6 +100,7 @@ CpuMachine::CpuMachine(Program program, const MachineOptions& options)
       counters_(schedule_.producers.size()),
       waiting_(schedule_.workers <= static_cast<int>(topology_.cpus.size()) ? kSpins : 0, options.deadline_s),
       workers_(schedule_.workers, topology_, waiting_) {
+  CHECK(program_.ranks <= kMaxLocalRanks, "{} ranks in a process", program_.ranks);
   options_.threads = schedule_.workers;
   const std::vector<std::string> problems = check_schedule(program_, schedule_);
   CHECK(problems.empty(), "the schedule is wrong: {}", problems.front());
@@ -142,6 +143,7 @@ void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
   }
   if (op.collective()) {
     for (const RankMemory& other : ranks_) c.in_of_ranks.push_back(buffer(op.inputs[0], other));
+    c.tree = tree_order(program_.ranks);
   }
   if (op.output.valid()) {
     c.out = buffer(op.output, memory);

@@ -102,23 +102,18 @@ void RunShortConv(const OpContext& c, const StepArgs& step, Part part, Scratch) 
   }
 }
 
-// Σ over ranks by a binary tree over their indices: a rank's part is a subtree of the whole sum's tree (matmul).
+// Σ over ranks in the order of ranks/tree.h: a rank's part is a subtree of the whole sum's tree (matmul).
 void RunAllReduce(const OpContext& c, const StepArgs& step, Part part, Scratch) {
   const Range columns = part.of(c.out_width, kLanes);
-  constexpr int64_t kMaxRanks = 32;
   for (int64_t row = 0; row < c.rows(step); ++row) {
     for (int64_t i = columns.begin; i < columns.end; i += kN) {
       const int64_t at = row * c.out_width + i;
       const int64_t left = std::min(kN, columns.end - i);
-      V sums[kMaxRanks];
+      V sums[kMaxLocalRanks];
       for (int rank = 0; rank < c.ranks; ++rank) {
         sums[rank] = LoadFirst(c.in_of_ranks[static_cast<size_t>(rank)] + at, left);
       }
-      for (int distance = 1; distance < c.ranks; distance *= 2) {
-        for (int rank = 0; rank + distance < c.ranks; rank += 2 * distance) {
-          sums[rank] = hn::Add(sums[rank], sums[rank + distance]);
-        }
-      }
+      for (const TreeSum& sum : c.tree) sums[sum.into] = hn::Add(sums[sum.into], sums[sum.from]);
       hn::BlendedStore(sums[0], hn::FirstN(D(), static_cast<size_t>(left)), D(), c.out + at);
     }
   }

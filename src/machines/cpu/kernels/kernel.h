@@ -8,6 +8,7 @@
 #include "program/program.h"
 #include "program/schedule.h"
 #include "program/step_args.h"
+#include "ranks/tree.h"
 
 namespace megalith {
 
@@ -19,6 +20,7 @@ struct OpContext {
   std::array<const float*, 3> in = {};  // [rows, in_width]
   std::array<int64_t, 3> in_width = {};
   std::vector<const float*> in_of_ranks;  // a collective's first input on each rank
+  std::vector<TreeSum> tree;              // the order of a sum over ranks
   float* out = nullptr;                   // [rows, out_width]
   int64_t out_width = 0;
   bool chosen_rows = false;  // the op works on StepArgs::chosen, not on all rows
@@ -53,6 +55,9 @@ using Kernel = void (*)(const OpContext& context, const StepArgs& step, Part par
 
 // Sums run over sixteen lanes, whatever the vector length, and columns are dealt to workers sixteen at a time.
 inline constexpr int64_t kLanes = 16;
+
+// The most virtual ranks of a process.
+inline constexpr int kMaxLocalRanks = 32;
 
 // Keys lie in blocks of sixteen positions, [block, dim, 16], so that the lanes of a vector are positions and each score
 // is one chain over dim. Values lie [position, dim].

@@ -86,7 +86,8 @@ HWY_INLINE V Softplus(V x) {
   const V u = hn::Add(one, e);
   const V gap = hn::Sub(u, one);
   const V y = hn::IfThenElse(hn::Eq(gap, hn::Zero(d)), e, hn::Mul(Log(u), hn::Div(e, gap)));
-  return hn::IfThenElse(hn::Gt(x, hn::Set(d, 20.0f)), x, y);
+  // Also x for a NaN, which Min may have replaced.
+  return hn::IfThenElse(hn::Le(x, hn::Set(d, 20.0f)), y, x);
 }
 
 // The same functions of one number, for what is formed once a head or a row.

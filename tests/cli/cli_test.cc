@@ -1,0 +1,168 @@
+// The program as a user meets it: what it prints, and with which status it ends.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/golden.h"
+
+namespace megalith {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+struct Result {
+  int status = 0;
+  std::string out;  // standard output and standard error
+};
+
+Result run(const std::string& arguments, const std::string& input = "", bool errors = true) {
+  const std::string command = fmt::format("printf %s '{}' | {} {} {}", input, MEGALITH_PROGRAM, arguments, errors ? "2>&1" : "2>/dev/null");
+  FILE* pipe = popen(command.c_str(), "r");
+  Result result;
+  char buffer[4096];
+  for (size_t n; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) result.out.append(buffer, n);
+  result.status = WEXITSTATUS(pclose(pipe));
+  return result;
+}
+
+std::string model() { return "--model " + test_data("qwen-a/target").string(); }
+
+class Directory {
+ public:
+  Directory() : path_(std::filesystem::temp_directory_path() / fmt::format("megalith-cli-{}", getpid())) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~Directory() { std::filesystem::remove_all(path_); }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(Generate, JsonHasTheGoldenContinuationForAnyRanksThreadsAndRows) {
+  const auto golden = read_json(test_data("qwen-a/golden.json"));
+  const auto prompt = golden["prompt"].get<std::vector<int32_t>>();
+  const std::string tokens = fmt::format("{}", fmt::join(prompt, ","));
+  for (const char* flags : {"", "--ranks 8 --threads 3", "--ranks 2 --rows-per-step 5", "--no-draft --rows-per-step 1"}) {
+    const Result r = run(fmt::format("generate {} --context 128 --tokens {} --ignore-eos --max-tokens 32 --json {}", model(), tokens, flags), "", false);
+    ASSERT_EQ(r.status, 0) << r.out;
+    const auto json = nlohmann::json::parse(r.out);
+    EXPECT_EQ(json["prompt_tokens"], golden["prompt"]);
+    EXPECT_EQ(json["tokens"], golden["runs"]["f32"]["greedy"]) << flags;
+    EXPECT_EQ(json["finish_reason"], "length");
+    EXPECT_GE(json["prefill_ms"].get<double>(), 0);
+    EXPECT_GE(json["decode_ms"].get<double>(), 0);
+  }
+}
+
+TEST(Generate, SeveralPromptsGiveAnObjectEachAndTheTextThatEachGivesAlone) {
+  const std::string flags = fmt::format("generate {} --context 64 --json --ignore-eos --max-tokens 5 ", model());
+  const Result both = run(flags + "--tokens 1,2,3 --tokens 9,8,7,6,5", "", false);
+  const auto line = both.out.find('\n');
+  const auto first = nlohmann::json::parse(both.out.substr(0, line));
+  const auto second = nlohmann::json::parse(both.out.substr(line + 1));
+  EXPECT_EQ(first["tokens"], nlohmann::json::parse(run(flags + "--tokens 1,2,3", "", false).out)["tokens"]);
+  EXPECT_EQ(second["tokens"], nlohmann::json::parse(run(flags + "--tokens 9,8,7,6,5", "", false).out)["tokens"]);
+}
+
+TEST(Logits, FileHasARowATokenAndTheResidualStream) {
+  const Directory directory;
+  const auto golden = read_json(test_data("qwen-a/golden.json"));
+  const auto prompt = golden["prompt"].get<std::vector<int32_t>>();
+  const auto out = directory / "out.safetensors";
+  const Result r = run(fmt::format("logits {} --context 64 --tokens {} --out {} --hidden", model(), fmt::join(prompt, ","), out.string()));
+  ASSERT_EQ(r.status, 0) << r.out;
+  const SafetensorsFile file(out);
+  const SafetensorsFile expected(test_data("qwen-a/golden.safetensors"));
+  const auto logits = golden_tensor(file, "logits");
+  const auto reference = golden_tensor(expected, "f32.prompt_logits");
+  ASSERT_EQ(logits.size(), reference.size());
+  EXPECT_LT(relative_error(logits.data(), reference.data(), logits.size()), 1e-4);
+  EXPECT_EQ(file.tensors().at("hidden").shape, (std::vector<int64_t>{9, 24, 128}));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1) << "something was left beside the file";
+}
+
+TEST(Program, ShowsTheBytesOfTheLargestMemberOnEightRanks) {
+  const Result r = run(fmt::format("program --model {} --ranks 8 --bandwidth 3690", test_data("configs/qwen3.8-27b.json").string()));
+  EXPECT_EQ(r.status, 0);
+  EXPECT_THAT(r.out, HasSubstr("the step streams 51.25 GB of weights"));
+  EXPECT_THAT(r.out, HasSubstr("floor "));
+  EXPECT_THAT(r.out, HasSubstr("L63 mlp.down_proj"));
+}
+
+TEST(Render, NeedsNoModelWhereTheFormatIsNamed) {
+  const Result r = run("render --chat-format qwen3.5 --request -", R"({"messages":[{"role":"user","content":"Hello"}]})");
+  EXPECT_EQ(r.status, 0);
+  EXPECT_EQ(r.out, "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n<think>\n");
+}
+
+TEST(Errors, CommandLineMistakesEndWithStatusTwoBeforeAnythingLoads) {
+  for (const char* arguments : {"", "nonsense", "generate --frobnicate", "generate --prompt", "generate --ranks 0 --prompt x",
+                                "generate --chat maybe --prompt x", "generate --temperature nan --prompt x", "logits --tokens 1",
+                                "chat --thinking perhaps", "render"}) {
+    EXPECT_EQ(run(arguments).status, 2) << arguments;
+  }
+}
+
+TEST(Errors, MistakesEndWithStatusOneAndSayWhatIsWrong) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"generate", "--prompt TEXT or --tokens IDS"},
+      {"generate --tokens 1 --model /nonexistent/place", "/nonexistent/place"},
+      {"generate --tokens 1 --model some/where", "models--some--where"},
+      {"generate --tokens 1,x " + model(), "1,x"},
+      {"generate --tokens 1024 " + model(), "0 to 1023"},
+      {"generate --tokens 1 --ranks 3 " + model(), "one of 1, 2, 4, 8"},
+      {"generate --tokens 1 --context 5000 " + model(), "at most 4096"},
+      {"generate --prompt hello " + model(), "tokenizer.json"},
+      {"chat " + model(), "tokenizer.json"},
+      {"tokenize hello " + model(), "tokenizer.json"},
+      {"render --request /nonexistent --chat-format qwen3.5", "/nonexistent"},
+      {"logits --tokens 1 --out /nonexistent/x.safetensors " + model(), "/nonexistent/x.safetensors"},
+      {"program --model " + test_data("qwen-a").string(), "config.json"}};
+  for (const auto& [arguments, text] : cases) {
+    const Result r = run(arguments);
+    EXPECT_EQ(r.status, 1) << arguments << "\n" << r.out;
+    EXPECT_THAT(r.out, HasSubstr("megalith: ")) << arguments;
+    EXPECT_THAT(r.out, HasSubstr(text)) << arguments;
+  }
+}
+
+TEST(Errors, TokenizerOfAnotherModelIsRefused) {
+  const Directory directory;
+  for (const auto& entry : std::filesystem::directory_iterator(test_data("qwen-a/target"))) {
+    std::filesystem::create_symlink(std::filesystem::absolute(entry.path()), directory / entry.path().filename().string());
+  }
+  std::filesystem::copy_file(test_data("text/small-tokenizer.json"), directory / "tokenizer.json");
+  const Result r = run("generate --tokens 1 --model " + directory.path().string());
+  EXPECT_EQ(r.status, 1) << r.out;
+  EXPECT_THAT(r.out, HasSubstr("vocab_size"));
+}
+
+TEST(Output, HasNoEscapeCodesOrCarriageReturnsOffATerminal) {
+  const Result r = run(fmt::format("generate {} --context 64 --tokens 1,2 --max-tokens 3", model()));
+  EXPECT_EQ(r.status, 0);
+  EXPECT_THAT(r.out, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(r.out, Not(HasSubstr("\r")));
+}
+
+TEST(Help, NamesEveryFlagWithItsDefault) {
+  const Result r = run("generate --help");
+  EXPECT_EQ(r.status, 0);
+  for (const char* text : {"--model", "--ranks", "--threads", "--context", "2048", "--max-tokens", "512", "--rows-per-step", "--seed",
+                           "--temperature", "--top-k", "--top-p", "--min-p", "--chat", "--tokens", "--ignore-eos", "--no-draft", "--json"}) {
+    EXPECT_THAT(r.out, HasSubstr(text));
+  }
+}
+
+}  // namespace
+}  // namespace megalith
