@@ -12,6 +12,21 @@
 
 namespace megalith {
 
+namespace {
+
+// CLI::Range lets NaN pass.
+CLI::Validator number_in(double least, double most) {
+  return CLI::Validator(
+      [least, most](std::string& text) {
+        double value = 0;
+        const bool right = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+        return right ? std::string() : fmt::format("expected a number from {} to {}, found {}", least, most, text);
+      },
+      fmt::format("FLOAT in [{} - {}]", least, most));
+}
+
+}  // namespace
+
 void ModelOptions::add_model(CLI::App& app) {
   app.add_option("-m,--model", model,
                  "a directory with a Hugging Face checkpoint, or org/name from the hub's cache (default: tiny-qwen, the "
@@ -44,7 +59,7 @@ void MachineFlags::add(CLI::App& app) {
       ->check(CLI::Range(1, 65536));
   app.add_option("--deadline", deadline_s, "seconds that a worker waits for another before the step is given up")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 86400.0));
+      ->check(number_in(0.1, 86400));
   app.add_flag("--quiet", quiet, "no progress, no statistics");
 }
 
@@ -63,14 +78,14 @@ void SamplingFlags::add(CLI::App& app) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--temperature", temperature, "0 takes the likeliest token; above, tokens are drawn")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(number_in(0, 100));
   app.add_option("--top-k", top_k, "draw from the k likeliest tokens; 0 is off")->capture_default_str()->check(CLI::Range(0, 1 << 24));
   app.add_option("--top-p", top_p, "draw from the likeliest tokens that have this much of the probability; 1 is off")
       ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1.0));
+      ->check(number_in(1e-6, 1));
   app.add_option("--min-p", min_p, "drop tokens less likely than this share of the likeliest; 0 is off")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_in(0, 1));
   app.add_option("--seed", seed, "of the noise that draws tokens; the same seed gives the same text")->capture_default_str();
   app.add_flag("--ignore-eos", ignore_eos, "go on after end tokens");
   app.add_flag("--no-draft", no_draft, "decode without a draft");
