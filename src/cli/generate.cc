@@ -25,6 +25,7 @@ struct Generate {
   bool json = false;
 
   void run() const;
+  void check_flags() const;
   std::vector<int32_t> prompt_tokens(const LoadedModel& loaded, const std::string& prompt) const;
   std::vector<std::vector<int32_t>> all_prompts(const LoadedModel& loaded) const;
   void stream(const LoadedModel& loaded, Engine& engine, const std::vector<int32_t>& prompt) const;
@@ -89,10 +90,19 @@ void Generate::together(const LoadedModel& loaded, Engine& engine, const std::ve
   }
 }
 
+// Flags that contradict each other are refused before anything loads.
+void Generate::check_flags() const {
+  const auto refuse = [](const char* where, const char* expected, const char* found) {
+    throw Error({.where = where, .expected = expected, .found = found, .next = {}});
+  };
+  if (prompts.empty() && ids.empty()) refuse("generate", "--prompt TEXT or --tokens IDS", "neither");
+  if (chat == "none" && !system.empty()) refuse("--system", "a chat (--chat response or think)", "--chat none");
+  if (prompts.empty() && !chat.empty()) refuse("--chat", "a --prompt to put into a chat", "--tokens only");
+  if (prompts.empty() && !system.empty()) refuse("--system", "a --prompt to put into a chat", "--tokens only");
+}
+
 void Generate::run() const {
-  if (prompts.empty() && ids.empty()) {
-    throw Error({.where = "generate", .expected = "--prompt TEXT or --tokens IDS", .found = "neither", .next = {}});
-  }
+  check_flags();
   const int n = static_cast<int>(std::min<size_t>(prompts.size() + ids.size(), kMaxTogether));
   LoadedModel loaded = load_model(model.directory(), machine.load_options(model, n));
   const auto all = all_prompts(loaded);

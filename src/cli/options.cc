@@ -41,6 +41,9 @@ void ModelOptions::add_chat_format(CLI::App& app) {
 }
 
 std::filesystem::path ModelOptions::directory() const {
+  if (!revision.empty() && (model.empty() || is_embedded(model))) {
+    throw Error({.where = "--revision", .expected = "--model org/name beside it", .found = "the embedded model", .next = {}});
+  }
   if (model.empty() || is_embedded(model)) return embedded_model(model.empty() ? kDefaultModel : model);
   return resolve_model(model, revision.empty() ? std::nullopt : std::optional(revision), combined_environment());
 }

@@ -16,33 +16,13 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "tests/support/scratch.h"
 
 namespace megalith {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-// A directory that ends with the test.
-class Directory {
- public:
-  Directory() {
-    std::string name = (std::filesystem::temp_directory_path() / "memory_test.XXXXXX").string();
-    if (!mkdtemp(name.data())) ADD_FAILURE() << std::strerror(errno);
-    path_ = name;
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  Directory(const Directory&) = delete;
-
-  std::filesystem::path write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-    return path_ / name;
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -102,19 +82,19 @@ TEST(Pages, SizesThatNoSystemGrantsAreAnError) {
 }
 
 TEST(MappedFile, HasTheBytesOfTheFile) {
-  const Directory directory;
+  const Scratch directory;
   const std::string text = std::string(10'000, 'x') + '\0' + "end";
   EXPECT_EQ(text_of(MappedFile(directory.write("a", text))), text);
 }
 
 TEST(MappedFile, EmptyFileIsNoBytes) {
-  const Directory directory;
+  const Scratch directory;
   EXPECT_TRUE(MappedFile(directory.write("empty", "")).bytes().empty());
   EXPECT_TRUE(MappedFile().bytes().empty());
 }
 
 TEST(MappedFile, MovedFileStaysMapped) {
-  const Directory directory;
+  const Scratch directory;
   MappedFile first(directory.write("a", "first"));
   MappedFile second(std::move(first));
   EXPECT_EQ(text_of(second), "first");
@@ -124,14 +104,14 @@ TEST(MappedFile, MovedFileStaysMapped) {
 }
 
 TEST(MappedFile, OutlivesTheNameOfTheFile) {
-  const Directory directory;
+  const Scratch directory;
   const MappedFile file(directory.write("a", "still here"));
   std::filesystem::remove(directory.path() / "a");
   EXPECT_EQ(text_of(file), "still here");
 }
 
 TEST(MappedFile, ReleasedPartsComeBackFromDisk) {
-  const Directory directory;
+  const Scratch directory;
   std::string text(100'000, ' ');
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i % 26);
   const MappedFile file(directory.write("a", text));
@@ -145,18 +125,18 @@ TEST(MappedFile, ReleasedPartsComeBackFromDisk) {
 }
 
 TEST(MappedFile, MissingFileIsNamed) {
-  const Directory directory;
+  const Scratch directory;
   const auto path = directory.path() / "nowhere";
   EXPECT_EQ(cause_of(path), path.string() + ": expected a readable file, found No such file or directory");
 }
 
 TEST(MappedFile, DirectoryIsRefused) {
-  const Directory directory;
+  const Scratch directory;
   EXPECT_THAT(cause_of(directory.path()), AllOf(HasSubstr(directory.path().string()), HasSubstr("found a directory")));
 }
 
 TEST(MappedFile, PipeIsRefusedWithoutWaitingForAWriter) {
-  const Directory directory;
+  const Scratch directory;
   const auto pipe = directory.path() / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(cause_of(pipe), HasSubstr("expected a regular file"));
@@ -164,7 +144,7 @@ TEST(MappedFile, PipeIsRefusedWithoutWaitingForAWriter) {
 
 TEST(MappedFile, FileWithoutPermissionIsRefused) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read all files";
-  const Directory directory;
+  const Scratch directory;
   const auto path = directory.write("secret", "text");
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
   EXPECT_THAT(cause_of(path), HasSubstr("Permission denied"));

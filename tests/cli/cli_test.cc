@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "tests/support/golden.h"
+#include "tests/support/scratch.h"
 
 namespace megalith {
 namespace {
@@ -34,20 +34,6 @@ Result run(const std::string& arguments, const std::string& input = "", bool err
 }
 
 std::string model() { return "--model " + test_data("qwen-a/target").string(); }
-
-class Directory {
- public:
-  Directory() : path_(std::filesystem::temp_directory_path() / fmt::format("megalith-cli-{}", getpid())) {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 TEST(Generate, JsonHasTheGoldenContinuationForAnyRanksThreadsAndRows) {
   const auto golden = read_json(test_data("qwen-a/golden.json"));
@@ -76,7 +62,7 @@ TEST(Generate, SeveralPromptsGiveAnObjectEachAndTheTextThatEachGivesAlone) {
 }
 
 TEST(Logits, FileHasARowATokenAndTheResidualStream) {
-  const Directory directory;
+  const Scratch directory;
   const auto golden = read_json(test_data("qwen-a/golden.json"));
   const auto prompt = golden["prompt"].get<std::vector<int32_t>>();
   const auto out = directory / "out.safetensors";
@@ -117,6 +103,9 @@ TEST(Errors, CommandLineMistakesEndWithStatusTwoBeforeAnythingLoads) {
 TEST(Errors, MistakesEndWithStatusOneAndSayWhatIsWrong) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"generate", "--prompt TEXT or --tokens IDS"},
+      {"generate --tokens 1 --chat think", "--tokens only"},
+      {"generate --prompt x --chat none --system y", "--chat none"},
+      {"generate --prompt x --revision main", "--revision"},
       {"generate --tokens 1 --model /nonexistent/place", "/nonexistent/place"},
       {"generate --tokens 1 --model some/where", "models--some--where"},
       {"generate --tokens 1,x " + model(), "1,x"},
@@ -138,7 +127,7 @@ TEST(Errors, MistakesEndWithStatusOneAndSayWhatIsWrong) {
 }
 
 TEST(Errors, TokenizerOfAnotherModelIsRefused) {
-  const Directory directory;
+  const Scratch directory;
   for (const auto& entry : std::filesystem::directory_iterator(test_data("qwen-a/target"))) {
     std::filesystem::create_symlink(std::filesystem::absolute(entry.path()), directory / entry.path().filename().string());
   }

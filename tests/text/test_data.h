@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
+#include "tests/support/errors.h"
 #include "text/tokenizer.h"
 
 namespace megalith {
@@ -35,18 +35,6 @@ inline nlohmann::ordered_json read_json(const std::string& path) {
 inline const Tokenizer& small_tokenizer() {
   static const Tokenizer tokenizer = Tokenizer::from_file(data_path("small-tokenizer.json"));
   return tokenizer;
-}
-
-// The cause of the Error that `run` throws; "" and a failure when it throws none.
-template <typename Run>
-std::string cause_of(Run run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.cause();
-  }
-  ADD_FAILURE() << "no Error";
-  return "";
 }
 
 // Compares with a file of tools/vocabulary: ids with added tokens recognised, ids with none, and decoding.

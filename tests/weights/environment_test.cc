@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "scratch.h"
+#include "tests/weights/tensor_files.h"
 
 namespace megalith {
 namespace {

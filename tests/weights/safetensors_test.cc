@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
-#include "scratch.h"
+#include "tests/weights/tensor_files.h"
 
 namespace megalith {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scratch.h"
+#include "tests/weights/tensor_files.h"
 
 namespace megalith {
 namespace {
