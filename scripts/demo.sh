@@ -4,7 +4,6 @@ set -euo pipefail
 megalith=$1
 
 "$megalith" chat \
-  --prompt "Hello! Who are you?" \
   --prompt "Mia has 48 marbles. She gives 15 marbles to Tom and then finds 7 more. How many marbles does Mia have now?"
 cat <<END
 

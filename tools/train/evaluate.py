@@ -1,0 +1,85 @@
+"""Accuracy of an exported model on problems that it has not seen.
+
+    python evaluate.py MODEL_FOLDER [OUTPUT_JSON] [--size N]
+
+An answer counts only if the whole sentence is right: name, number, object and
+wording. Two sets: known templates with fresh content, and problems whose
+wording, names, objects and numbers were all kept out of the training.
+Decoding is greedy, in float32, with the transformers library.
+"""
+
+import argparse
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from documents import thinking_prompt
+from heldout import SIZE, evaluation_set
+from oracle import load
+
+BATCH = 32
+LIMIT = 260
+
+
+@torch.no_grad()
+def answers(model, tokenizer: Tokenizer, prompts: list[str], stop: int) -> list[str]:
+    """Greedy continuations; prompts of equal length share a batch, so nothing is padded."""
+    groups = defaultdict(list)
+    for i, prompt in enumerate(prompts):
+        groups[len(tokenizer.encode(prompt).ids)].append(i)
+    out = [""] * len(prompts)
+    for length, members in groups.items():
+        for at in range(0, len(members), BATCH):
+            chosen = members[at:at + BATCH]
+            ids = torch.tensor([tokenizer.encode(prompts[i]).ids for i in chosen])
+            new = model.generate(ids, max_new_tokens=LIMIT, do_sample=False, eos_token_id=stop, pad_token_id=stop)
+            for i, row in zip(chosen, new[:, length:].tolist()):
+                row = row[:row.index(stop)] if stop in row else row
+                out[i] = tokenizer.decode(row, skip_special_tokens=False)
+    return out
+
+
+def evaluate(folder: Path, held: bool, size: int) -> dict:
+    """Right sentences by number of steps, numbers alone, and the failures."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    problems = evaluation_set(held, size)
+    texts = answers(load(folder), tokenizer, [thinking_prompt(p.question) for p in problems],
+                    tokenizer.token_to_id("<|im_end|>"))
+    right, number_right, total, failures = Counter(), 0, Counter(), []
+    for p, text in zip(problems, texts):
+        answer = text.partition("</think>")[2].strip()
+        total[p.steps] += 1
+        right[p.steps] += answer == p.answer
+        number_right += digits(answer) == digits(p.answer)
+        if answer != p.answer:
+            failures.append({"question": p.question, "wanted": f"{p.thinking}\n</think>\n\n{p.answer}", "got": text})
+    return {"right": sum(right.values()), "total": len(problems), "numbers_right": number_right,
+            "by_steps": {s: [right[s], total[s]] for s in sorted(total)}, "failures": failures}
+
+
+def digits(text: str) -> str:
+    """Only the digits of a text."""
+    return "".join(c for c in text if c.isdigit())
+
+
+def main():
+    """Prints a table; writes the failures too if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("output", type=Path, nargs="?")
+    parser.add_argument("--size", type=int, default=SIZE)
+    arguments = parser.parse_args()
+    results = {}
+    for name, held in (("known templates, fresh content", False), ("held-out templates and content", True)):
+        results[name] = r = evaluate(arguments.folder, held, arguments.size)
+        steps = ", ".join(f"{s} steps {a}/{b}" for s, (a, b) in r["by_steps"].items())
+        print(f"{name}: {r['right']}/{r['total']} sentences right ({steps}); numbers {r['numbers_right']}/{r['total']}", flush=True)
+    if arguments.output:
+        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Trains tiny-qwen for a number of minutes, with one process for each core.
+
+    torchrun --nproc-per-node 2 train.py WORK_FOLDER --minutes 50
+
+WORK_FOLDER must hold tokenizer.json (see tokenizer.py). It receives config.json,
+weights.pt (refreshed every 200 steps) and log-SEED.csv.
+"""
+
+import argparse
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+
+from config import make_config
+from documents import document
+from heldout import known_questions
+from model import CHUNK, TinyQwen
+from optimizer import make_optimizers
+
+POOL = 384
+PROMPT_WEIGHT = 0.15
+WARM_UP = 50
+DECAY_SHARE = 0.4
+
+
+def encode(tokenizer: Tokenizer, pieces) -> tuple[list[int], list[float]]:
+    """Token ids of a document and the loss weight of each."""
+    ids, weights = [], []
+    for text, target in pieces:
+        new = tokenizer.encode(text).ids
+        ids += new
+        weights += [1.0 if target else PROMPT_WEIGHT] * len(new)
+    return ids, weights
+
+
+def batches(tokenizer: Tokenizer, seed: int, known: frozenset[str], tokens: int):
+    """Endless batches (ids, weights) of documents of similar length, at most `tokens` with the padding on the right."""
+    rng = random.Random(seed)
+    while True:
+        pool = sorted((encode(tokenizer, document(rng, known)) for _ in range(POOL)), key=lambda d: len(d[0]))
+        group, out = [], []
+        for doc in pool:
+            if group and rounded(len(doc[0])) * (len(group) + 1) > tokens:
+                out.append(pad(group))
+                group = []
+            group.append(doc)
+        out.append(pad(group))
+        rng.shuffle(out)
+        yield from out
+
+
+def rounded(length: int) -> int:
+    """Length of a row: whole chunks."""
+    return -(-length // CHUNK) * CHUNK
+
+
+def pad(group) -> tuple[torch.Tensor, torch.Tensor]:
+    """Documents as one rectangle; padding has weight zero."""
+    length = rounded(max(len(ids) for ids, _ in group))
+    ids = torch.zeros(len(group), length, dtype=torch.long)
+    weights = torch.zeros(len(group), length)
+    for row, (doc, weight) in enumerate(group):
+        ids[row, :len(doc)] = torch.tensor(doc)
+        weights[row, :len(doc)] = torch.tensor(weight)
+    return ids, weights
+
+
+def losses(model: TinyQwen, ids, weights) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weighted loss for the gradient, and the mean loss of the assistant's tokens."""
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(ids, torch.bfloat16)[:, :-1]
+    each = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    w = weights[:, 1:].flatten()
+    target = w == 1.0
+    return (each * w).sum() / w.sum(), each.detach()[target].mean()
+
+
+def rate(step: int, spent: float) -> float:
+    """Share of the peak learning rate: warm-up by steps, decay by the clock (`spent` in 0..1)."""
+    return min(1.0, (step + 1) / WARM_UP, max(0.0, (1.0 - spent) / DECAY_SHARE))
+
+
+@torch.no_grad()
+def validation(model: TinyQwen, fixed) -> float:
+    """Mean loss on a fixed set of documents."""
+    model.eval()
+    values = [losses(model, *batch)[1].item() for batch in fixed]
+    model.train()
+    return sum(values) / len(values)
+
+
+def average(model: TinyQwen, extra: list[float]) -> list[float]:
+    """Averages the gradients, and some numbers with them, over all processes."""
+    grads = [p.grad for p in model.parameters()]
+    flat = torch.cat([g.flatten() for g in grads] + [torch.tensor(extra)])
+    if dist.is_initialized():
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+    for g, piece in zip(grads, flat[:-len(extra)].split([g.numel() for g in grads])):
+        g.copy_(piece.view_as(g))
+    return flat[-len(extra):].tolist()
+
+
+def save(model: TinyQwen, folder: Path):
+    """Writes the weights beside and renames, so that readers see whole files."""
+    torch.save(model.state_dict(), folder / "weights.part")
+    (folder / "weights.part").rename(folder / "weights.pt")
+
+
+def train(folder: Path, seconds: float, seed: int, batch: int, resume: bool):
+    """The whole run; with `resume` from the weights in the folder instead of random ones."""
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world > 1:
+        dist.init_process_group("gloo")
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    config = make_config(-(-tokenizer.get_vocab_size() // 64) * 64, tokenizer.token_to_id("<|endoftext|>"))
+    model = TinyQwen(config["text_config"])
+    if resume:
+        model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    optimizers = make_optimizers(model)
+    peaks = [o.param_groups[0]["lr"] for o in optimizers]
+    known = known_questions()
+    source, fixed_source = (batches(tokenizer, s, known, batch) for s in (10 * seed + rank, 1001))
+    fixed = [next(fixed_source) for _ in range(16)]
+    if rank == 0:
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        log = (folder / f"log-{seed}.csv").open("w", buffering=1)
+        log.write("step,seconds,documents,tokens,rate,train_loss,validation_loss\n")
+        print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
+    start, documents, tokens, step, recent, spent = time.time(), 0, 0, 0, 0.0, 0.0
+    while spent < 1.0:
+        share = rate(step, spent)
+        for optimizer, peak in zip(optimizers, peaks):
+            for group in optimizer.param_groups:
+                group["lr"] = peak * share
+        ids, weights = next(source)
+        loss, shown = losses(model, ids, weights)
+        loss.backward()
+        mean, spent, rows, used = average(model, [shown.item(), (time.time() - start) / seconds, float(len(ids)),
+                                                  float((weights > 0).sum())])
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        step, documents, tokens, recent = step + 1, documents + round(rows * world), tokens + round(used * world), recent + mean
+        if rank == 0 and (step % 50 == 0 or spent >= 1.0):
+            checked = f"{validation(model, fixed):.4f}" if step % 200 == 0 or spent >= 1.0 else ""
+            line = (f"{step},{time.time() - start:.0f},{documents},{tokens},{share:.3f},"
+                    f"{recent / ((step - 1) % 50 + 1):.4f},{checked}")
+            log.write(line + "\n")
+            print(line, flush=True)
+        if step % 50 == 0:
+            recent = 0.0
+        if rank == 0 and (step % 200 == 0 or spent >= 1.0):
+            save(model, folder)
+    if world > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=50.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1024, help="tokens of a step in each process")
+    parser.add_argument("--resume", action="store_true")
+    arguments = parser.parse_args()
+    train(arguments.folder, arguments.minutes * 60, arguments.seed, arguments.batch, arguments.resume)
