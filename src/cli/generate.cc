@@ -124,7 +124,7 @@ void add_generate(CLI::App& app) {
   ids->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   auto* chat = sub->add_option("--chat", generate->chat,
                                "none: the prompt as it is; response, think: as a user's turn, thinking off or on (default: as "
-                               "the model's chat template says; none where there is none)");
+                               "the model's chat template says; none where it has none of a known format)");
   chat->check(CLI::IsMember({"none", "response", "think"}));
   sub->add_option("--system", generate->system, "a system message before each prompt");
   sub->add_flag("--json", generate->json, "one JSON object a prompt");

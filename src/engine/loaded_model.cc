@@ -54,6 +54,7 @@ const Tokenizer& TextModel::require_tokenizer() const {
 }
 
 const ChatFormat& TextModel::require_format() const {
+  if (unknown_format) throw *unknown_format;
   if (!format) {
     throw Error({.where = directory.string(),
                  .expected = "chat_template.jinja, or chat_template in tokenizer_config.json",
@@ -70,12 +71,17 @@ TextModel load_text(const std::filesystem::path& directory, const std::optional<
   const auto path = directory / "tokenizer.json";
   if (std::filesystem::exists(path)) text.tokenizer = Tokenizer::from_file(path.string(), static_cast<int32_t>(model_rows));
   const auto chat_template = load_chat_template(directory);
-  std::optional<DetectedFormat> detected;
-  if (chat_template && !name) detected = detect_chat_format(*chat_template);
   if (name) {
     text.format = chat_format(*name);
-  } else if (detected) {
-    text.format = chat_format(detected->name, detected->thinking);
+  } else if (chat_template) {
+    // Raw prompts need no format, so a template of another family is a mistake only where a chat is asked for.
+    try {
+      const DetectedFormat detected = detect_chat_format(*chat_template);
+      text.format = chat_format(detected.name, detected.thinking);
+    } catch (const Error& error) {
+      text.unknown_format = error;
+      spdlog::info("{}: {}", directory.string(), error.cause());
+    }
   }
   return text;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "machines/machine.h"
 #include "models/model.h"
 #include "text/chat.h"
@@ -26,7 +27,8 @@ struct LoadOptions {
 // A model directory's text side: what is needed to turn text into tokens and back. No weights.
 struct TextModel {
   std::optional<Tokenizer> tokenizer;        // absent where the directory has no tokenizer.json
-  std::unique_ptr<const ChatFormat> format;  // null where there is no chat template
+  std::unique_ptr<const ChatFormat> format;  // null where there is no chat template, or one of no known format
+  std::optional<Error> unknown_format;       // what is wrong with the template, where it is of no known format
 
   // The same, or an Error that says what is missing.
   const Tokenizer& require_tokenizer() const;

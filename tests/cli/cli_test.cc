@@ -137,6 +137,24 @@ TEST(Errors, TokenizerOfAnotherModelIsRefused) {
   EXPECT_THAT(r.out, HasSubstr("vocab_size"));
 }
 
+// A template of another family is a mistake only where a chat is asked for.
+TEST(Errors, UnknownChatTemplateStopsChatsAndNotRawPrompts) {
+  const Scratch directory;
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"}) {
+    const auto source = std::filesystem::path(MEGALITH_SOURCE_DIR) / "models/tiny-qwen" / file;
+    std::filesystem::create_symlink(source, directory / file);
+  }
+  directory.write("chat_template.jinja", "{{ messages[0].content }}");
+  const std::string model = " --max-tokens 2 --model " + directory.path().string();
+  EXPECT_EQ(run("generate --prompt hello" + model).status, 0);
+  for (const char* arguments : {"generate --prompt hello --chat think", "chat --prompt hello"}) {
+    const Result r = run(arguments + model);
+    EXPECT_EQ(r.status, 1) << arguments;
+    EXPECT_THAT(r.out, HasSubstr("qwen3.5, qwen3.8"));
+  }
+  EXPECT_EQ(run("chat --prompt hello --chat-format qwen3.5" + model).status, 0);
+}
+
 TEST(Output, HasNoEscapeCodesOrCarriageReturnsOffATerminal) {
   const Result r = run(fmt::format("generate {} --context 64 --tokens 1,2 --max-tokens 3", model()));
   EXPECT_EQ(r.status, 0);
