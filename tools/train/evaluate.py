@@ -35,7 +35,8 @@ def answers(model, tokenizer: Tokenizer, prompts: list[str], stop: int) -> list[
         for at in range(0, len(members), BATCH):
             chosen = members[at:at + BATCH]
             ids = torch.tensor([tokenizer.encode(prompts[i]).ids for i in chosen])
-            new = model.generate(ids, max_new_tokens=LIMIT, do_sample=False, eos_token_id=stop, pad_token_id=stop)
+            new = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=LIMIT, do_sample=False,
+                                 eos_token_id=stop, pad_token_id=stop)
             for i, row in zip(chosen, new[:, length:].tolist()):
                 row = row[:row.index(stop)] if stop in row else row
                 out[i] = tokenizer.decode(row, skip_special_tokens=False)

@@ -34,15 +34,18 @@ def part(wordings: list[str], held: bool) -> list[str]:
 
 
 def made_up(rng: random.Random) -> str:
-    """An invented word of two or three syllables."""
-    return "".join(rng.choice(words.SYLLABLES) for _ in range(rng.choice((2, 2, 3))))
+    """An invented word: syllables, or consonants and vowels that occur nowhere else."""
+    if rng.random() < 0.4:
+        return "".join(rng.choice(words.SYLLABLES) for _ in range(rng.choice((2, 2, 3))))
+    parts = [rng.choice(words.ONSETS) + rng.choice(words.VOWELS) for _ in range(rng.choice((1, 2, 2, 3)))]
+    return "".join(parts) + rng.choice(words.ENDINGS)
 
 
 def person(rng: random.Random, held: bool) -> str:
     """A name: known or invented for training, unknown for held-out problems."""
     if held:
         return rng.choice(words.HELD_NAMES)
-    if rng.random() < 0.65:
+    if rng.random() < 0.5:
         return rng.choice(words.NAMES)
     while (name := made_up(rng).capitalize()) in words.HELD_NAMES:
         pass
@@ -50,12 +53,28 @@ def person(rng: random.Random, held: bool) -> str:
 
 
 def thing(rng: random.Random, held: bool) -> str:
-    """A plural object; a quarter of the training objects are invented."""
+    """A plural object; half of the training objects are invented."""
     if held:
         return rng.choice(words.HELD_OBJECTS)
-    if rng.random() < 0.75:
+    if rng.random() < 0.5:
         return rng.choice(words.OBJECTS)
-    return made_up(rng) + "s"
+    while (word := unknown_object(rng)) in words.HELD_OBJECTS:
+        pass
+    return word
+
+
+def unknown_object(rng: random.Random) -> str:
+    """An invented plural: of invented syllables, of two known words, or the end of a known word after new letters."""
+    kind = rng.random()
+    if kind < 0.5:
+        return made_up(rng) + rng.choice(("s", "s", "es", "ies"))
+    first, second = rng.sample(words.OBJECTS, 2)
+    if kind < 0.7:
+        return first.removesuffix("s") + second
+    cut = rng.randint(2, max(2, len(second) - 2))
+    if kind < 0.85:
+        return rng.choice(words.VOWELS)[0] + rng.choice(words.ONSETS) + second[cut - 1:]
+    return made_up(rng) + second[cut:]
 
 
 def given(rng: random.Random, low: int, high: int, held: bool) -> int:
@@ -142,11 +161,16 @@ def numbers(text: str) -> list[int]:
     return [int(w) for w in "".join(c if c.isdigit() else " " for c in text).split()]
 
 
+def weight(operations: list[str]) -> float:
+    """How often a story is drawn: more often with more operations or a division."""
+    return (1, 1.4, 2.2)[len(operations) - 1] * (2 if any("/" in op for op in operations) else 1)
+
+
 def story(rng: random.Random, held: bool) -> Problem:
     """A problem from one fixed template."""
     while True:
         wordings, operations, tag, answer = rng.choices(
-            stories.STORIES, [(1, 1.4, 2.2)[len(s[1]) - 1] for s in stories.STORIES])[0]
+            stories.STORIES, [weight(s[1]) for s in stories.STORIES])[0]
         values = content(rng, held)
         if any("/" in op for op in operations):
             fit_division(rng, operations, values, held)
@@ -214,7 +238,7 @@ SUM_QUESTIONS = ["What is {a} {s} {b}?", "{a} {s} {b} = ?", "Calculate {a} {s} {
 
 def bare_sum(rng: random.Random) -> Problem:
     """A calculation without a story."""
-    sign = rng.choice("+-*/+-*/-")
+    sign = rng.choice("+-*/+-*/-//")
     top = rng.choice((20, 100, 1000))
     a, b = rng.randint(2, top), rng.randint(2, top)
     if sign == "-":

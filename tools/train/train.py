@@ -27,7 +27,6 @@ from optimizer import make_optimizers
 POOL = 384
 PROMPT_WEIGHT = 0.15
 WARM_UP = 50
-DECAY_SHARE = 0.4
 
 
 def encode(tokenizer: Tokenizer, pieces) -> tuple[list[int], list[float]]:
@@ -82,9 +81,9 @@ def losses(model: TinyQwen, ids, weights) -> tuple[torch.Tensor, torch.Tensor]:
     return (each * w).sum() / w.sum(), each.detach()[target].mean()
 
 
-def rate(step: int, spent: float) -> float:
-    """Share of the peak learning rate: warm-up by steps, decay by the clock (`spent` in 0..1)."""
-    return min(1.0, (step + 1) / WARM_UP, max(0.0, (1.0 - spent) / DECAY_SHARE))
+def rate(step: int, spent: float, decay: float) -> float:
+    """Share of the peak learning rate: warm-up by steps, decay by the clock (`spent` in 0..1) in the last share `decay`."""
+    return min(1.0, (step + 1) / WARM_UP, max(0.0, (1.0 - spent) / decay))
 
 
 @torch.no_grad()
@@ -114,8 +113,9 @@ def save(model: TinyQwen, folder: Path):
     (folder / "weights.part").rename(folder / "weights.pt")
 
 
-def train(folder: Path, seconds: float, seed: int, batch: int, resume: bool):
-    """The whole run; with `resume` from the weights in the folder instead of random ones."""
+def train(folder: Path, options: argparse.Namespace):
+    """The whole run; with --resume from the weights in the folder instead of random ones."""
+    seconds, seed = options.minutes * 60, options.seed
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world > 1:
         dist.init_process_group("gloo")
@@ -124,12 +124,12 @@ def train(folder: Path, seconds: float, seed: int, batch: int, resume: bool):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     config = make_config(-(-tokenizer.get_vocab_size() // 64) * 64, tokenizer.token_to_id("<|endoftext|>"))
     model = TinyQwen(config["text_config"])
-    if resume:
+    if options.resume:
         model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
     optimizers = make_optimizers(model)
     peaks = [o.param_groups[0]["lr"] for o in optimizers]
     known = known_questions()
-    source, fixed_source = (batches(tokenizer, s, known, batch) for s in (10 * seed + rank, 1001))
+    source, fixed_source = (batches(tokenizer, s, known, options.batch) for s in (10 * seed + rank, 1001))
     fixed = [next(fixed_source) for _ in range(16)]
     if rank == 0:
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -138,7 +138,7 @@ def train(folder: Path, seconds: float, seed: int, batch: int, resume: bool):
         print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
     start, documents, tokens, step, recent, spent = time.time(), 0, 0, 0, 0.0, 0.0
     while spent < 1.0:
-        share = rate(step, spent)
+        share = options.rate * rate(step, spent, options.decay)
         for optimizer, peak in zip(optimizers, peaks):
             for group in optimizer.param_groups:
                 group["lr"] = peak * share
@@ -173,5 +173,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--batch", type=int, default=1024, help="tokens of a step in each process")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--rate", type=float, default=1.0, help="share of the full learning rates")
+    parser.add_argument("--decay", type=float, default=0.4, help="share of the time in which the rate falls to zero")
     arguments = parser.parse_args()
-    train(arguments.folder, arguments.minutes * 60, arguments.seed, arguments.batch, arguments.resume)
+    train(arguments.folder, arguments)

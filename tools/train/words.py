@@ -33,6 +33,12 @@ SYLLABLES = """ba be bi bo da de di do fa fe ga go ha he ja jo ka ke ki ko la le
 re ri ro sa se si so ta te ti to va ve vi vo wa we ya yo za ze zo bra dre fli gro kla plo sha tri tha cho ster bel
 dan fin gar hol kin lor man nel per ros sen tor vin wel zor lia ria nia rio bert mond wick ton ley""".split()
 
+ONSETS = """b c d f g h j k l m n p r s t v w y z ch sh th br cl cr dr fl gr pl pr sc sl sp st str tr tw sw qu sm sn gl bl
+mb nd nt ng rd rm rn ll mm ss tt cc dd ck mp nk pp ph lm rt""".split()
+VOWELS = """a e i o u a e i o u ai au ea ee ei ie io oa oo ou ue y""".split()
+ENDINGS = """ b d f g k l m n p r t x ck ch dle ble ct er et en el in on um us ing ive ow rd rk rt st th nd nt le tion ment
+ness wich stick cone bet low ter""".split() + [""] * 8
+
 PLACES = ["box", "drawer", "bag", "room", "shop", "garden", "cupboard", "basket", "cellar", "desk"]
 GROUPS = ["friends", "children", "cousins", "neighbors", "players", "classmates", "students"]
 BINS = ["boxes", "bags", "jars", "trays", "baskets", "crates", "rows", "shelves", "piles"]
