@@ -31,7 +31,10 @@ constexpr const char* kHelp =
 class Conversation {
  public:
   Conversation(const LoadedModel& loaded, const Chat& chat)
-      : loaded_(loaded), chat_(chat), engine_(*loaded.machine, loaded.model->vocabulary(), chat.machine.rows_per_step) {
+      : loaded_(loaded),
+        chat_(chat),
+        engine_(*loaded.machine, loaded.model->vocabulary(), chat.machine.rows_per_step),
+        speed_(*loaded.machine) {
     if (!chat.thinking.empty()) request_.enable_thinking = chat.thinking == "on";
     reset();
   }
@@ -51,6 +54,7 @@ class Conversation {
   const Chat& chat_;
   Engine engine_;
   ChatRequest request_;
+  MemorySpeed speed_;
   const Style style_ = terminal_style();
   bool dimmed_ = false;
 };
@@ -92,7 +96,7 @@ void Conversation::say(const std::string& text) {
   fmt::print("{}\n", style_.plain);
   dimmed_ = false;
   require_success(g);
-  if (!chat_.machine.quiet) fmt::print("{}{}{}\n", style_.dim, statistics(g), style_.plain);
+  if (!chat_.machine.quiet) fmt::print("{}{}{}\n", style_.dim, statistics(g, speed_.share(g)), style_.plain);
   std::fflush(stdout);
   Message said = {.role = Role::assistant, .content = message.content};
   said.reasoning_content = message.reasoning_content;
@@ -132,7 +136,7 @@ void converse(Conversation& conversation, const Style& style) {
 }
 
 void Chat::run() const {
-  const LoadedModel loaded = load_model(model.directory(), machine.load_options(model, 1));
+  const LoadedModel loaded = open_model(model, machine, machine.load_options(model, 1));
   loaded.text.require_tokenizer();
   loaded.text.require_format();
   const Style style = terminal_style();

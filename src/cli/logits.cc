@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 
 #include "base/error.h"
@@ -12,6 +13,8 @@
 namespace megalith {
 
 namespace {
+
+constexpr int kLogitsPerStep = 64;  // bounds the memory that logits of a large vocabulary take
 
 struct Logits {
   ModelOptions model;
@@ -24,7 +27,8 @@ struct Logits {
     const std::vector<int32_t> ids = parse_ids(tokens);
     LoadOptions options = machine.load_options(model, 1);
     options.hidden = hidden;
-    const LoadedModel loaded = load_model(model.directory(), options);
+    options.machine.max_chosen = std::min(machine.rows_per_step, kLogitsPerStep);
+    const LoadedModel loaded = open_model(model, machine, options);
     const Forward result = forward(*loaded.machine, ids, machine.rows_per_step);
     const auto rows = static_cast<int64_t>(ids.size());
     std::vector<TensorToWrite> tensors = {

@@ -1,11 +1,15 @@
 #include "cli/options.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <charconv>
+#include <cstdio>
 
 #include "base/error.h"
 #include "cli/embedded.h"
+#include "machines/cpu/instruction_set.h"
+#include "machines/cpu/topology.h"
 #include "text/chat.h"
 #include "weights/environment.h"
 #include "weights/source.h"
@@ -71,8 +75,26 @@ LoadOptions MachineFlags::load_options(const ModelOptions& model, int sequences)
   options.ranks = ranks;
   options.chat_format = model.format();
   options.quiet = quiet;
-  options.machine = {threads, rows_per_step, sequences, context, deadline_s};
+  options.machine = {.threads = threads,
+                     .max_rows = rows_per_step,
+                     .max_chosen = sequences,
+                     .max_sequences = sequences,
+                     .context = context,
+                     .deadline_s = deadline_s};
   return options;
+}
+
+LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, const LoadOptions& options) {
+  Phases phases;
+  phases.begin("finding the model");
+  const std::filesystem::path directory = model.directory();
+  if (!flags.quiet) {
+    fmt::print(stderr, "megalith {}; cpu, {}; {}\n", MEGALITH_VERSION, instruction_set_name(), directory.string());
+  }
+  for (const std::string& wish : missing_wishes(read_topology(), flags.threads)) spdlog::warn("{}", wish);
+  LoadedModel loaded = load_model(directory, options, &phases);
+  spdlog::info("{}", phases.table());
+  return loaded;
 }
 
 void SamplingFlags::add(CLI::App& app) {

@@ -37,6 +37,9 @@ struct MachineFlags {
   LoadOptions load_options(const ModelOptions& model, int sequences) const;
 };
 
+// Loads a model as the flags say. Says first what is loaded where, unless --quiet was given; with -v, where the time went.
+LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, const LoadOptions& options);
+
 struct SamplingFlags {
   double temperature = 0;
   int top_k = 0;
@@ -64,5 +67,7 @@ void add_detokenize(CLI::App& app);
 void add_render(CLI::App& app);
 void add_logits(CLI::App& app);
 void add_program(CLI::App& app);
+void add_bench(CLI::App& app);
+void add_check(CLI::App& app);
 
 }  // namespace megalith

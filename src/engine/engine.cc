@@ -40,6 +40,7 @@ const char* finish_name(Finish finish) {
 Engine::Engine(Machine& machine, int64_t vocabulary, int rows_per_step)
     : machine_(machine), vocabulary_(vocabulary), rows_per_step_(rows_per_step) {
   CHECK(rows_per_step >= 1 && rows_per_step <= machine.options().max_rows, "{} rows per step", rows_per_step);
+  CHECK(machine.options().max_chosen >= machine.options().max_sequences, "a chosen row for each sequence");
   for (int slot = machine.options().max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -148,10 +149,29 @@ bool Engine::step() {
   add_rows();
   machine_.run(step_);
   ++steps_;
-  const auto tokens = machine_.read(machine_.program().output("tokens"));
-  for (size_t i = 0; i < chosen_.size(); ++i) take_token(chosen_[i], static_cast<int32_t>(tokens[i]));
+  const auto output = machine_.read(machine_.program().output("tokens"));
+  // A copy: where one sequence has failed, its step is done again to find out why, which changes the outputs.
+  tokens_.assign(output.begin(), output.end());
+  for (size_t i = 0; i < chosen_.size(); ++i) take_token(chosen_[i], static_cast<int32_t>(tokens_[i]));
   std::erase_if(running_, [&](Id id) { return sequences_.at(id).generation.finish != Finish::running; });
   return true;
+}
+
+// The op that gave the first value that is not finite in the last step's rows of a sequence. Only this sequence's rows are
+// done again, since doing so changes states.
+std::string Engine::origin_of_failure(int slot) {
+  StepArgs again;
+  for (const Run& run : step_.runs) {
+    if (run.sequence != slot) continue;
+    std::vector<int32_t> tokens;
+    for (int32_t row = run.first_row; row < run.first_row + run.rows; ++row) {
+      tokens.push_back(step_.rows[static_cast<size_t>(row)].token);
+    }
+    again.add_run(slot, run.first_position, tokens);
+    again.choose(run.rows - 1, {});
+  }
+  const std::string label = machine_.find_non_finite(again);
+  return label.empty() ? "a step before" : label;
 }
 
 void Engine::take_token(Id id, int32_t token) {
@@ -164,8 +184,8 @@ void Engine::take_token(Id id, int32_t token) {
   }
   if (sequence.request.max_tokens == 0) return finish(sequence, Finish::length);
   if (token < 0) {
-    g.error = fmt::format("the logits after position {} are not finite (step {}); the weights or the states are damaged",
-                          sequence.done - 1, steps_);
+    g.error = fmt::format("step {}: the logits after position {} are not finite; the first values that are not come from {}",
+                          steps_, sequence.done - 1, origin_of_failure(sequence.slot));
     return finish(sequence, Finish::failed);
   }
   g.tokens.push_back(token);

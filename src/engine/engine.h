@@ -72,6 +72,7 @@ class Engine {
   void add_rows();
   void add_rows_of(Sequence& sequence, Id id, int64_t rows);
   void take_token(Id id, int32_t token);
+  std::string origin_of_failure(int slot);
   void finish(Sequence& sequence, Finish how);
 
   Machine& machine_;
@@ -84,6 +85,7 @@ class Engine {
   std::vector<int> free_slots_;
   StepArgs step_;
   std::vector<Id> chosen_;  // whose row each chosen row is
+  std::vector<float> tokens_;  // of each chosen row
   int64_t steps_ = 0;
 };
 

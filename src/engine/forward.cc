@@ -43,8 +43,9 @@ Forward forward(Machine& machine, const std::vector<int32_t>& tokens, int rows_p
   result.hidden.resize(static_cast<size_t>(result.hidden_outputs * n_tokens * result.hidden_size));
 
   StepArgs step;
-  for (int64_t at = 0; at < n_tokens; at += rows_per_step) {
-    const int64_t end = std::min<int64_t>(n_tokens, at + rows_per_step);
+  const int most = std::min(rows_per_step, machine.options().max_chosen);
+  for (int64_t at = 0; at < n_tokens; at += most) {
+    const int64_t end = std::min<int64_t>(n_tokens, at + most);
     step.clear();
     step.add_run(0, static_cast<int32_t>(at), {tokens.begin() + at, tokens.begin() + end});
     for (int32_t row = 0; row < end - at; ++row) step.choose(row, {});

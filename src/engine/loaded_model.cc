@@ -6,13 +6,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/system_memory.h"
 #include "weights/tape.h"
 
 namespace megalith {
 
 namespace {
 
-void add_end_tokens(LoadedModel& loaded) {
+void add_end_tokens(PreparedModel& loaded) {
   loaded.end_tokens = loaded.generation.end_tokens;
   if (!loaded.text.tokenizer || !loaded.text.format) return;
   for (const std::string& name : loaded.text.format->end_tokens()) {
@@ -23,7 +24,7 @@ void add_end_tokens(LoadedModel& loaded) {
   }
 }
 
-void check_vocabulary(const LoadedModel& loaded) {
+void check_vocabulary(const PreparedModel& loaded) {
   const int64_t rows = loaded.model->vocabulary();
   if (loaded.text.tokenizer && loaded.text.tokenizer->size() > rows) {
     throw Error({.where = (loaded.directory / "tokenizer.json").string(),
@@ -39,6 +40,14 @@ void check_vocabulary(const LoadedModel& loaded) {
                    .next = {}});
     }
   }
+}
+
+void check_context(const Model& model, const MachineOptions& machine) {
+  if (machine.context <= model.max_positions()) return;
+  throw Error({.where = "--context",
+               .expected = fmt::format("at most {}, the model's max_position_embeddings", model.max_positions()),
+               .found = fmt::format("{}", machine.context),
+               .next = {}});
 }
 
 }  // namespace
@@ -86,33 +95,61 @@ TextModel load_text(const std::filesystem::path& directory, const std::optional<
   return text;
 }
 
-LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options) {
-  LoadedModel loaded;
-  loaded.directory = directory;
+PreparedModel prepare_model(const std::filesystem::path& directory, const LoadOptions& options, Phases* phases) {
+  const auto phase = [&](const char* name) {
+    if (phases) phases->begin(name);
+  };
+  PreparedModel prepared;
+  prepared.directory = directory;
+  phase("configuration and tensor headers");
   const auto config_path = directory / "config.json";
   const nlohmann::json config = read_json(config_path);
-  loaded.model = make_model(config, config_path.string());
-  loaded.checkpoint = std::make_unique<Checkpoint>(directory);
-  Program program = loaded.model->build({options.ranks, options.hidden, loaded.checkpoint->catalog()});
-  const Ignored ignored = check_tensors(*loaded.checkpoint, program.weights,
-                                        [&](const std::string& name) { return loaded.model->ignores(name); });
-  if (ignored.tensors > 0) {
-    spdlog::info("{} tensors ({}) that text does not need are not read", ignored.tensors, human_bytes(ignored.bytes));
+  prepared.model = make_model(config, config_path.string());
+  prepared.checkpoint = std::make_unique<Checkpoint>(directory);
+  prepared.program = prepared.model->build({options.ranks, options.hidden, prepared.checkpoint->catalog()});
+  prepared.ignored = check_tensors(*prepared.checkpoint, prepared.program.weights,
+                                   [&](const std::string& name) { return prepared.model->ignores(name); });
+  if (prepared.ignored.tensors > 0) {
+    spdlog::info("{} tensors ({}) that text does not need are not read", prepared.ignored.tensors,
+                 human_bytes(prepared.ignored.bytes));
   }
-  if (options.machine.context > loaded.model->max_positions()) {
-    throw Error({.where = "--context",
-                 .expected = fmt::format("at most {}, the model's max_position_embeddings", loaded.model->max_positions()),
-                 .found = fmt::format("{}", options.machine.context),
-                 .next = {}});
-  }
-  loaded.text = load_text(directory, options.chat_format, loaded.model->vocabulary());
-  loaded.generation = load_generation_config(directory, config);
-  add_end_tokens(loaded);
-  check_vocabulary(loaded);
+  check_context(*prepared.model, options.machine);
+  prepared.memory = cpu_memory_need(prepared.program, options.machine);
+  phase("tokenizer");
+  prepared.text = load_text(directory, options.chat_format, prepared.model->vocabulary());
+  prepared.generation = load_generation_config(directory, config);
+  add_end_tokens(prepared);
+  check_vocabulary(prepared);
+  if (phases) phases->end();
+  return prepared;
+}
 
-  loaded.machine = make_cpu_machine(std::move(program), options.machine);
-  Progress progress("loading weights", static_cast<uint64_t>(loaded.machine->tape_bytes()), options.quiet);
-  loaded.machine->load(CheckpointTape(*loaded.checkpoint), &progress);
+void require_memory(const MemoryNeed& need, uint64_t available) {
+  const auto total = static_cast<uint64_t>(need.total());
+  if (total <= available) return;
+  throw Error({.where = "memory",
+               .expected = fmt::format("{} free: weights {}, states {}, activations {}", human_bytes(total),
+                                       human_bytes(static_cast<uint64_t>(need.tape)),
+                                       human_bytes(static_cast<uint64_t>(need.states)),
+                                       human_bytes(static_cast<uint64_t>(need.activations))),
+               .found = human_bytes(available),
+               .next = need.states > need.total() / 2 ? "Choose a smaller --context, or fewer sequences."
+                                                      : "Choose a smaller model, or a machine with more memory."});
+}
+
+LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options, Phases* phases) {
+  PreparedModel prepared = prepare_model(directory, options, phases);
+  require_memory(prepared.memory, available_memory());
+  if (phases) phases->begin("program and schedule");
+  LoadedModel loaded = {std::move(prepared.directory), std::move(prepared.checkpoint), std::move(prepared.model),
+                        make_cpu_machine(std::move(prepared.program), options.machine), std::move(prepared.text),
+                        std::move(prepared.generation), std::move(prepared.end_tokens)};
+  if (phases) phases->begin("weights");
+  {
+    Progress progress("loading weights", static_cast<uint64_t>(prepared.memory.tape), options.quiet);
+    loaded.machine->load(CheckpointTape(*loaded.checkpoint), &progress);
+  }
+  if (phases) phases->end();
   return loaded;
 }
 

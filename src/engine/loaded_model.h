@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/phases.h"
 #include "machines/machine.h"
 #include "models/model.h"
 #include "text/chat.h"
@@ -39,6 +40,26 @@ struct TextModel {
 TextModel load_text(const std::filesystem::path& directory, const std::optional<std::string>& chat_format,
                     int64_t model_rows = 0);
 
+// All that is known of a model before its weights are read.
+struct PreparedModel {
+  std::filesystem::path directory;
+  std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<Model> model;
+  Program program;
+  Ignored ignored;  // tensors of the checkpoint that text does not need
+  TextModel text;
+  GenerationConfig generation;
+  std::vector<int32_t> end_tokens;  // of the generation config, and of the chat format
+  MemoryNeed memory;                // of the machine that the options describe
+};
+
+// Reads configuration, tokenizer and the headers of all tensor files, and checks them. Throws Error for all that is wrong
+// with the directory or the options. With `phases`, says where the time went.
+PreparedModel prepare_model(const std::filesystem::path& directory, const LoadOptions& options, Phases* phases = nullptr);
+
+// Throws Error, with the numbers, where `need` is more than this process may still have.
+void require_memory(const MemoryNeed& need, uint64_t available);
+
 // A model that is ready to run.
 struct LoadedModel {
   std::filesystem::path directory;
@@ -47,11 +68,11 @@ struct LoadedModel {
   std::unique_ptr<Machine> machine;
   TextModel text;
   GenerationConfig generation;
-  std::vector<int32_t> end_tokens;  // of the generation config, and of the chat format
+  std::vector<int32_t> end_tokens;
 };
 
-// Reads config.json, checks the tensors, and loads the weights. Throws Error for all that is wrong with the directory or
-// the options, before weights are read.
-LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options);
+// Prepares the model, refuses one that does not fit into memory, and loads the weights. Throws Error before weights are
+// read.
+LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options, Phases* phases = nullptr);
 
 }  // namespace megalith

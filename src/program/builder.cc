@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "program/attention.h"
 
 namespace megalith {
 
@@ -119,7 +120,9 @@ void Builder::append_kv(Value k, Value v, int k_state, int v_state) {
 
 Value Builder::attend(Value q, int k_state, int v_state, Attend how) {
   CHECK(width(q) == how.heads * how.dim && how.heads % how.kv_heads == 0, "attend of {} heads", how.heads);
-  return append(OpKind::attend, "attend", {q}, width(q), rows(q), how, {}, {k_state, v_state});
+  const int64_t partial = partial_width(how.heads, how.dim);
+  const Value spans = append(OpKind::attend, "attend", {q}, partial, rows(q), how, {}, {k_state, v_state});
+  return append(OpKind::join_spans, "join_spans", {spans}, width(q), rows(q), how);
 }
 
 Value Builder::sigmoid_gate(Value x, Value gate, Heads gate_heads) {
@@ -129,7 +132,7 @@ Value Builder::sigmoid_gate(Value x, Value gate, Heads gate_heads) {
 
 Value Builder::short_conv(Value u, WeightRef taps, int state) {
   const Weight& w = weight(taps);
-  CHECK(w.outputs(program_.ranks) == width(u), "{}: {} channels", w.name, width(u));
+  CHECK(w.outputs(program_.ranks) == width(u) && w.shape.back() <= kMaxTaps, "{}: {} channels", w.name, width(u));
   return append(OpKind::short_conv, short_name(w.name), {u}, width(u), rows(u), ShortConv{width(u), w.shape.back()},
                 {taps.id}, {state});
 }

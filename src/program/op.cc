@@ -8,7 +8,7 @@ namespace megalith {
 
 namespace {
 
-constexpr std::array<OpInfo, 16> kOps = {{
+constexpr std::array<OpInfo, 17> kOps = {{
     {OpKind::embed, "embed", Cut::columns, "y = E[token] of the rank that holds the token, else 0", "a row of the table"},
     {OpKind::rms_norm, "rms_norm", Cut::rows, "y = x / sqrt(mean(x²) + eps) · w, or · (1 + w) where zero-centred; per head",
      "weight"},
@@ -18,8 +18,11 @@ constexpr std::array<OpInfo, 16> kOps = {{
      "activations"},
     {OpKind::append_kv, "append_kv", Cut::heads, "writes k and v of each row at its position of its sequence's cache",
      "state: k and v of the rows"},
-    {OpKind::attend, "attend", Cut::heads, "y = softmax(q·K^T · scale) V over positions up to the row's; chunks in order",
+    {OpKind::attend, "attend", Cut::heads,
+     "of each span of the positions up to the row's: Σ e^(s - max) V, max, Σ e^(s - max); s = q·K^T · scale",
      "state: K and V up to the position"},
+    {OpKind::join_spans, "join_spans", Cut::heads, "y = softmax(s) V: a row's spans brought to one max and joined in order",
+     "activations"},
     {OpKind::sigmoid_gate, "sigmoid_gate", Cut::columns, "y = x · sigmoid(gate)", "activations"},
     {OpKind::short_conv, "short_conv", Cut::columns, "y_t = silu(Σ_τ w_τ u_{t-T+1+τ}), causal, one filter a channel",
      "state: T - 1 inputs, read and written"},

@@ -15,6 +15,7 @@ enum class OpKind : uint8_t {
   rope,
   append_kv,
   attend,
+  join_spans,
   sigmoid_gate,
   short_conv,
   gated_delta,

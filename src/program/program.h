@@ -70,6 +70,8 @@ struct Attend {
 struct SigmoidGate {
   Heads gate;  // of the second input; the first is compact
 };
+// The most taps of a short convolution.
+inline constexpr int64_t kMaxTaps = 16;
 struct ShortConv {
   int64_t channels = 0, taps = 0;
 };

@@ -103,6 +103,7 @@ void place_values(const Program& program, const Order& order, Schedule& schedule
     if (buffer == tenant.end() || kept[static_cast<size_t>(output.id)]) {
       tenant.push_back(output.id);
       schedule.buffer_width.push_back(0);
+      schedule.buffer_rows.push_back(program.info(output).rows);
       buffer = tenant.end() - 1;
     }
     *buffer = output.id;

@@ -37,6 +37,7 @@ struct Schedule {
   std::vector<int32_t> producers;           // of each counter
   std::vector<int32_t> buffer_of;           // of each value; every rank has its own set of buffers
   std::vector<int64_t> buffer_width;        // floats a row
+  std::vector<Rows> buffer_rows;            // which rows of a step it holds
 };
 
 // Which workers do rank `rank`'s tasks: [first, last). With fewer workers than ranks, a worker has several ranks.

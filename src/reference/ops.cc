@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "program/attention.h"
+
 namespace megalith::reference {
 
 namespace {
@@ -38,6 +40,27 @@ std::vector<double> l2_normalised(const float* x, int64_t size, double scale) {
   std::vector<double> y;
   for (int64_t i = 0; i < size; ++i) y.push_back(x[i] / length * scale);
   return y;
+}
+
+// What a span of positions gives for one query head: Σ e^(s - max) V, the max, Σ e^(s - max); zeros for no positions.
+void attend_span(const Attend& how, const float* q, const float* keys, const float* values, Range positions, float* out) {
+  std::vector<double> scores;
+  for (int64_t p = positions.begin; p < positions.end; ++p) {
+    double score = 0;
+    for (int64_t i = 0; i < how.dim; ++i) score += double{q[i]} * keys[p * how.dim + i];
+    scores.push_back(score * how.scale);
+  }
+  const double top = scores.empty() ? -HUGE_VAL : *std::max_element(scores.begin(), scores.end());
+  double total = 0;
+  std::vector<double> sum(static_cast<size_t>(how.dim));
+  for (int64_t p = positions.begin; p < positions.end; ++p) {
+    const double weight = std::exp(scores[static_cast<size_t>(p - positions.begin)] - top);
+    total += weight;
+    for (int64_t i = 0; i < how.dim; ++i) sum[static_cast<size_t>(i)] += weight * values[p * how.dim + i];
+  }
+  std::copy(sum.begin(), sum.end(), out);
+  out[how.dim] = static_cast<float>(top);
+  out[how.dim + 1] = static_cast<float>(total);
 }
 
 }  // namespace
@@ -133,22 +156,33 @@ void attend(const Call& c) {
     const Row& r = c.step.rows[static_cast<size_t>(row)];
     for (int64_t head = 0; head < how.heads; ++head) {
       const int64_t kv_head = head / (how.heads / how.kv_heads);
-      const float* q = c.in[0] + row * c.width + head * how.dim;
+      const float* q = c.in[0] + row * how.heads * how.dim + head * how.dim;
       const float* keys = c.states[0] + r.sequence * c.state_size[0] + kv_head * c.context * how.dim;
       const float* values = c.states[1] + r.sequence * c.state_size[1] + kv_head * c.context * how.dim;
-      std::vector<double> weights;
-      for (int64_t p = 0; p <= r.position; ++p) {
-        double score = 0;
-        for (int64_t i = 0; i < how.dim; ++i) score += double{q[i]} * keys[p * how.dim + i];
-        weights.push_back(score * how.scale);
+      for (int64_t span = 0; span < kAttentionSpans; ++span) {
+        float* out = c.out + row * c.width + (span * how.heads + head) * (how.dim + 2);
+        attend_span(how, q, keys, values, attention_span(r.position + 1, span), out);
       }
-      const double top = *std::max_element(weights.begin(), weights.end());
-      double total = 0;
-      for (double& w : weights) total += w = std::exp(w - top);
+    }
+  }
+}
+
+void join_spans(const Call& c) {
+  const auto& how = c.op.get<Attend>();
+  const int64_t partial = how.dim + 2;
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int64_t head = 0; head < how.heads; ++head) {
+      const auto span = [&](int64_t s) { return c.in[0] + row * kAttentionSpans * how.heads * partial + (s * how.heads + head) * partial; };
+      double top = -HUGE_VAL, total = 0;
+      std::vector<double> sum(static_cast<size_t>(how.dim));
+      for (int64_t s = 0; s < kAttentionSpans; ++s) top = std::max(top, double{span(s)[how.dim]});
+      for (int64_t s = 0; s < kAttentionSpans; ++s) {
+        const double scale = std::exp(span(s)[how.dim] - top);
+        total += scale * span(s)[how.dim + 1];
+        for (int64_t i = 0; i < how.dim; ++i) sum[static_cast<size_t>(i)] += scale * span(s)[i];
+      }
       for (int64_t i = 0; i < how.dim; ++i) {
-        double sum = 0;
-        for (int64_t p = 0; p <= r.position; ++p) sum += weights[static_cast<size_t>(p)] * values[p * how.dim + i];
-        c.out[row * c.width + head * how.dim + i] = static_cast<float>(sum / total);
+        c.out[row * c.width + head * how.dim + i] = static_cast<float>(sum[static_cast<size_t>(i)] / total);
       }
     }
   }

@@ -35,6 +35,7 @@ void matmul(const Call& c);
 void rope(const Call& c);
 void append_kv(const Call& c);
 void attend(const Call& c);
+void join_spans(const Call& c);
 void sigmoid_gate(const Call& c);
 void short_conv(const Call& c);
 void gated_delta(const Call& c);

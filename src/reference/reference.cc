@@ -58,6 +58,8 @@ void dispatch(const reference::Call& call) {
       return reference::append_kv(call);
     case OpKind::attend:
       return reference::attend(call);
+    case OpKind::join_spans:
+      return reference::join_spans(call);
     case OpKind::sigmoid_gate:
       return reference::sigmoid_gate(call);
     case OpKind::short_conv:

@@ -23,8 +23,10 @@ struct Result {
   std::string out;  // standard output and standard error
 };
 
-Result run(const std::string& arguments, const std::string& input = "", bool errors = true) {
-  const std::string command = fmt::format("printf %s '{}' | {} {} {}", input, MEGALITH_PROGRAM, arguments, errors ? "2>&1" : "2>/dev/null");
+// `wrapper` runs the program: "taskset -c 0 ".
+Result run(const std::string& arguments, const std::string& input = "", bool errors = true, const std::string& wrapper = "") {
+  const std::string command = fmt::format("printf %s '{}' | {}{} {} {}", input, wrapper, MEGALITH_PROGRAM, arguments,
+                                          errors ? "2>&1" : "2>/dev/null");
   FILE* pipe = popen(command.c_str(), "r");
   Result result;
   char buffer[4096];
@@ -84,6 +86,86 @@ TEST(Program, ShowsTheBytesOfTheLargestMemberOnEightRanks) {
   EXPECT_THAT(r.out, HasSubstr("the step streams 51.25 GB of weights"));
   EXPECT_THAT(r.out, HasSubstr("floor "));
   EXPECT_THAT(r.out, HasSubstr("L63 mlp.down_proj"));
+}
+
+TEST(Check, SaysFilesRanksMemoryAndFormatAndReadsNoWeights) {
+  const Result r = run("check --ranks 2 --context 512 --max-sequences 4");
+  EXPECT_EQ(r.status, 0) << r.out;
+  for (const char* text : {"qwen3_5, 8 layers", "1 with 105 tensors", "BF16", "chat format    qwen3.5", "2 asked for; 1, 2, 4, 8 allowed",
+                           "for 4 sequences of 512 positions", "free", "ready to run"}) {
+    EXPECT_THAT(r.out, HasSubstr(text));
+  }
+}
+
+TEST(Check, RefusesWhatDoesNotFitIntoMemoryWithTheNumbers) {
+  const Result r = run("check --context 4096 --max-sequences 65536 --model tiny-qwen");
+  EXPECT_EQ(r.status, 1) << r.out;
+  EXPECT_THAT(r.out, HasSubstr("megalith: memory: expected "));
+  EXPECT_THAT(r.out, HasSubstr("Choose a smaller --context, or fewer sequences."));
+}
+
+TEST(Bench, JsonHasTheMachinesLimitsAndTheShareOfThem) {
+  const Result r = run("bench --repeat 1 --steps 2 --sequences 1,3 --prompt-rows 32 --json --quiet", "", false);
+  ASSERT_EQ(r.status, 0) << r.out;
+  const auto json = nlohmann::json::parse(r.out);
+  EXPECT_GT(json["bandwidth_gb_s"].get<double>(), 0);
+  EXPECT_GT(json["fma_gflops"].get<double>(), 0);
+  EXPECT_EQ(json["prefill"]["rows"], 32);
+  EXPECT_GT(json["prefill"]["fma_share"].get<double>(), 0);
+  ASSERT_EQ(json["decode"].size(), 2u);
+  EXPECT_EQ(json["decode"][1]["sequences"], 3);
+  for (const auto& line : json["decode"]) {
+    const double bytes_per_s = 1e9 * line["gb_s"].get<double>();
+    EXPECT_GT(line["bandwidth_share"].get<double>(), 0);
+    // A step reads all weights once, and the states of its sequences.
+    const double step_s = 1e-3 * line["ms_per_step"].get<double>();
+    EXPECT_GE(bytes_per_s * step_s, 0.999 * json["settings"]["streamed_bytes"].get<double>());
+  }
+  for (const char* field : {"model", "format", "threads", "ranks", "machine", "processor", "commit"}) {
+    EXPECT_TRUE(json["settings"].contains(field)) << field;
+  }
+}
+
+TEST(Bench, ProfileNamesOpsAndTraceIsWrittenWhole) {
+  const Scratch directory;
+  const auto trace = directory / "trace.json";
+  const Result r = run(fmt::format("bench --repeat 1 --steps 2 --sequences 1 --prompt-rows 0 --profile --trace {}", trace.string()));
+  ASSERT_EQ(r.status, 0) << r.out;
+  EXPECT_THAT(r.out, HasSubstr("matmul mlp.down_proj"));
+  EXPECT_FALSE(nlohmann::json::parse(file_text(trace))["traceEvents"].empty());
+  EXPECT_EQ(run(fmt::format("bench --repeat 1 --steps 1 --prompt-rows 0 --sequences 1 --trace {}/no/t.json", directory.path().string())).status, 1);
+}
+
+TEST(Chat, TellsItsShareOfTheMemorysSpeed) {
+  const Result r = run("chat --prompt hello --max-tokens 5");
+  EXPECT_EQ(r.status, 0);
+  EXPECT_THAT(r.out, HasSubstr("that memory gives"));
+}
+
+TEST(Start, FirstLineComesBeforeTheModelIsLookedAtAndVerboseEndsWithPhases) {
+  const Result bad = run("generate --prompt hello --model " + test_data("text").string());
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_THAT(bad.out, testing::StartsWith("megalith 0."));
+  const Result r = run("-v generate --prompt hello --max-tokens 1");
+  EXPECT_EQ(r.status, 0);
+  for (const char* text : {"s  configuration and tensor headers", "s  tokenizer", "s  weights", "s  until ready"}) {
+    EXPECT_THAT(r.out, HasSubstr(text));
+  }
+}
+
+// Optimisations that are not to be had cost speed, not results.
+TEST(Start, FewProcessorsManyThreadsAndNoLockedMemoryGiveTheSameTokens) {
+  const std::string flags = fmt::format("generate {} --context 64 --tokens 1,2,3 --ignore-eos --max-tokens 6 --json ", model());
+  const auto tokens = [](const Result& r) { return nlohmann::json::parse(r.out)["tokens"]; };
+  const auto expected = tokens(run(flags, "", false));
+  for (const char* wrapper : {"taskset -c 0 ", "prlimit --memlock=65536 ", "taskset -c 0 prlimit --memlock=0 "}) {
+    for (const char* threads : {"", "--threads 3"}) {
+      const Result r = run(flags + threads, "", false, wrapper);
+      ASSERT_EQ(r.status, 0) << wrapper << r.out;
+      EXPECT_EQ(tokens(r), expected) << wrapper << threads;
+    }
+  }
+  EXPECT_THAT(run(flags + "--threads 64").out, HasSubstr("64 threads wished for"));
 }
 
 TEST(Render, NeedsNoModelWhereTheFormatIsNamed) {

@@ -92,6 +92,33 @@ TEST(Bits, TheCutDoesNotMatterBeyondAChunkOfPositions) {
   }
 }
 
+// Rows far from the beginning of their text: every span of positions has chunks.
+std::vector<std::vector<float>> far_rows(Machine& machine, int cut) {
+  StepArgs begin;
+  add(begin, 0, 0, 0, 200);
+  machine.run(begin);
+  std::vector<std::vector<float>> rows;
+  for (int done = 0; done < 6; done += cut) {
+    StepArgs step;
+    add(step, 0, 0, 3900 + done, cut);
+    for (int row = 0; row < cut; ++row) step.choose(row, {.temperature = 0.9f, .seed = 4});
+    machine.run(step);
+    for (int row = 0; row < cut; ++row) collect(machine, row, 1, rows.emplace_back());
+  }
+  return rows;
+}
+
+TEST(Bits, NothingMattersFarIntoAContextWhereWorkersShareARow) {
+  const auto want = far_rows(*load(1, 1, 1, 4096).machine, 1);
+  for (const int threads : {2, 5, 16}) {
+    expect_same(far_rows(*load(1, threads, 1, 4096).machine, 3), want, std::to_string(threads) + " threads");
+  }
+  expect_same(far_rows(*load(2, 3, 1, 4096).machine, 6), want, "2 ranks");
+  use_instruction_set(InstructionSet::avx2);
+  expect_same(far_rows(*load(1, 3, 1, 4096).machine, 2), want, "AVX2");
+  use_instruction_set(InstructionSet::best);
+}
+
 TEST(Bits, TheThreadsDoNotMatter) {
   const auto want = in_cuts(*load(1, 1).machine, 0, kTokens, 13);
   for (const int threads : {2, 3, 4}) {

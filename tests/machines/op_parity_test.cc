@@ -144,6 +144,25 @@ TEST(OpParity, AppendAndAttendReadEveryVisiblePosition) {
   }
 }
 
+// Positions far apart, with zeros between: every span has chunks, whole and begun.
+TEST(OpParity, AttendOverManySpans) {
+  Builder b({}, 1);
+  const Value q = source(b, "q", 4 * 16);
+  const int k_state = b.per_position("k", 2, 16);
+  const int v_state = b.per_position("v", 2, 16);
+  b.append_kv(source(b, "k", 2 * 16), source(b, "v", 2 * 16), k_state, v_state);
+  b.output("y", b.attend(q, k_state, v_state, {4, 2, 16, 8.0f}));
+  std::vector<StepArgs> steps(7);
+  add_tokens(steps[0], 0, 0, 300, 0, kTokens);
+  add_tokens(steps[1], 0, 1020, 9, 3, kTokens);
+  add_tokens(steps[2], 0, 2040, 20, 5, kTokens);
+  add_tokens(steps[3], 0, 2047, 1, 5, kTokens);
+  add_tokens(steps[4], 0, 2048, 1, 6, kTokens);
+  add_tokens(steps[5], 0, 4600, 2, 1, kTokens);
+  add_tokens(steps[6], 0, 5119, 1, 2, kTokens);
+  Parity(std::move(b).build(), kClose, 1, 5120).run(steps, {1, 2, 5});
+}
+
 TEST(OpParity, SigmoidGateOfStridedHeads) {
   for (const int64_t dim : {1, 16, 31, 48}) {
     Builder b({}, 1);
@@ -248,7 +267,7 @@ TEST(OpParity, SampleTakesTheSameTokens) {
 TEST(OpParity, EveryOpOfTheTableHasATest) {
   // A new op must be added here and above.
   std::set<std::string_view> tested = {
-      "embed",       "rms_norm",   "matmul",    "rope", "append_kv",  "attend",      "sigmoid_gate", "short_conv",
+      "embed",       "rms_norm",   "matmul",    "rope", "append_kv",  "attend", "join_spans", "sigmoid_gate", "short_conv",
       "gated_delta", "gated_norm", "silu_gate", "add",  "all_reduce", "choose_rows", "all_gather",   "sample"};
   for (const OpInfo& info : op_table()) EXPECT_TRUE(tested.contains(info.name)) << info.name;
   EXPECT_EQ(tested.size(), op_table().size());

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
@@ -20,6 +22,8 @@ namespace {
 
 constexpr int kSpins = 2000;
 
+using Clock = std::chrono::steady_clock;
+
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // A task as a worker does it: everything is resolved.
@@ -31,6 +35,37 @@ struct Item {
   int32_t signal = 0;
   Upcoming upcoming;  // the worker's next weights, fetched while it waits for this task's inputs
 };
+
+int64_t padded_context(const MachineOptions& options) { return round_up(options.context, kPositionBlock); }
+
+// Floats from a sequence's state to the next one's.
+int64_t state_stride(const StateInfo& state, const MachineOptions& options) {
+  const bool per_position = state.kind == StateInfo::Kind::per_position;
+  return round_up(state.elements() * (per_position ? padded_context(options) : 1), 16);
+}
+
+int64_t scratch_bytes(const Program& program) {
+  int64_t floats = 0;
+  for (const Op& op : program.ops) floats = std::max(floats, scratch_floats(program, op));
+  return floats * 4 + 64;
+}
+
+int64_t buffer_bytes(const Schedule& schedule, size_t buffer, const MachineOptions& options) {
+  const bool chosen = schedule.buffer_rows[buffer] == Rows::chosen && options.max_chosen > 0;
+  return schedule.buffer_width[buffer] * (chosen ? options.max_chosen : options.max_rows) * 4 + 64;
+}
+
+MemoryNeed memory_need(const Program& program, const MachineOptions& options, const Schedule& schedule) {
+  MemoryNeed need;
+  need.tape = tape_layout(program).bytes * program.ranks;
+  for (const StateInfo& state : program.states) need.states += state_stride(state, options) * 4;
+  need.states *= options.max_sequences * program.ranks;
+  for (size_t buffer = 0; buffer < schedule.buffer_width.size(); ++buffer) {
+    need.activations += buffer_bytes(schedule, buffer, options);
+  }
+  need.activations = need.activations * program.ranks + scratch_bytes(program) * schedule.workers;
+  return need;
+}
 
 // A rank's memory. Buffers hold values, states hold sequences' states.
 struct RankMemory {
@@ -44,16 +79,15 @@ class CpuMachine : public Machine {
   CpuMachine(Program program, const MachineOptions& options);
 
   void load(const TapeSource& source, Progress* progress) override;
-  void run(const StepArgs& args) override;
+  void run(const StepArgs& args, std::vector<TaskSpan>* spans) override;
   std::span<const float> read(Value output) const override;
   std::vector<float> read_state(int state, int rank, int sequence, int positions) const override;
 
   const Program& program() const override { return program_; }
   const MachineOptions& options() const override { return options_; }
   std::string describe() const override;
-  int64_t tape_bytes() const override { return layout_.bytes * program_.ranks; }
-  int64_t state_bytes() const override;
-  int64_t activation_bytes() const override;
+  MemoryNeed memory() const override { return memory_need(program_, options_, schedule_); }
+  std::string find_non_finite(const StepArgs& args) override;
 
  private:
   void allocate();
@@ -61,10 +95,11 @@ class CpuMachine : public Machine {
   void make_items();
   void set_upcoming(std::vector<Item>& list) const;
   void load_part(const TapeSource& source, int worker, Progress* progress);
+  void check_step(const StepArgs& args) const;
+  template <bool kTraced>
   void work(int worker);
   void fail(const Item& item, const Wait& wait, int worker);
-  int64_t state_stride(const StateInfo& state) const;
-  int64_t padded_context() const { return round_up(options_.context, kPositionBlock); }
+  int64_t state_stride(const StateInfo& state) const { return megalith::state_stride(state, options_); }
 
   const Program program_;
   MachineOptions options_;
@@ -79,6 +114,9 @@ class CpuMachine : public Machine {
   std::vector<Counter> counters_;
   uint64_t steps_ = 0;
   const StepArgs* args_ = nullptr;
+  TaskSpan* spans_ = nullptr;               // of a traced step: those of worker 0, then of worker 1, …
+  std::vector<int64_t> first_span_;         // of each worker
+  Clock::time_point step_start_;
   size_t last_rows_ = 0, last_chosen_ = 0;
   std::mutex failure_mutex_;
   std::string failure_;
@@ -102,26 +140,21 @@ CpuMachine::CpuMachine(Program program, const MachineOptions& options)
       workers_(schedule_.workers, topology_, waiting_) {
   CHECK(program_.ranks <= kMaxLocalRanks, "{} ranks in a process", program_.ranks);
   options_.threads = schedule_.workers;
+  if (options_.max_chosen == 0) options_.max_chosen = options_.max_rows;
   const std::vector<std::string> problems = check_schedule(program_, schedule_);
   CHECK(problems.empty(), "the schedule is wrong: {}", problems.front());
   allocate();
   make_items();
 }
 
-int64_t CpuMachine::state_stride(const StateInfo& state) const {
-  const int64_t elements = state.elements() * (state.kind == StateInfo::Kind::per_position ? padded_context() : 1);
-  return round_up(elements, 16);
-}
-
 void CpuMachine::allocate() {
-  int64_t scratch = 0;
-  for (const Op& op : program_.ops) scratch = std::max(scratch, scratch_floats(program_, op));
-  for (int worker = 0; worker < schedule_.workers; ++worker) scratch_.emplace_back(static_cast<size_t>(scratch) * 4 + 64);
+  const auto scratch = static_cast<size_t>(scratch_bytes(program_));
+  for (int worker = 0; worker < schedule_.workers; ++worker) scratch_.emplace_back(scratch);
   ranks_.resize(static_cast<size_t>(program_.ranks));
   for (RankMemory& memory : ranks_) {
     memory.tape = Pages(static_cast<size_t>(layout_.bytes));
-    for (const int64_t width : schedule_.buffer_width) {
-      memory.buffers.emplace_back(static_cast<size_t>(width * options_.max_rows) * 4 + 64);
+    for (size_t buffer = 0; buffer < schedule_.buffer_width.size(); ++buffer) {
+      memory.buffers.emplace_back(static_cast<size_t>(buffer_bytes(schedule_, buffer, options_)));
     }
     for (const StateInfo& state : program_.states) {
       memory.states.emplace_back(static_cast<size_t>(state_stride(state) * options_.max_sequences) * 4);
@@ -161,7 +194,7 @@ void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
     c.state_stride[i] = state_stride(program_.states[state]);
     c.head_dim = program_.states[state].shape.back();
   }
-  c.context = padded_context();
+  c.context = padded_context(options_);
   if (op.kind == OpKind::rope) c.frequencies = rope_frequencies(op.get<Rope>());
 }
 
@@ -181,6 +214,7 @@ void CpuMachine::make_items() {
                                 {task.part, task.parts}, task.waits, task.signal, {}});
     }
     set_upcoming(items_[worker]);
+    first_span_.push_back(worker == 0 ? 0 : first_span_.back() + static_cast<int64_t>(items_[worker - 1].size()));
   }
 }
 
@@ -228,7 +262,7 @@ void CpuMachine::load_part(const TapeSource& source, int worker, Progress* progr
   }
 }
 
-void CpuMachine::run(const StepArgs& args) {
+void CpuMachine::check_step(const StepArgs& args) const {
   CHECK(!args.rows.empty() && static_cast<int>(args.rows.size()) <= options_.max_rows, "{} rows of {}",
         args.rows.size(), options_.max_rows);
   for (const Run& run : args.runs) {
@@ -236,27 +270,46 @@ void CpuMachine::run(const StepArgs& args) {
               run.first_position + run.rows <= options_.context,
           "sequence {}, positions {}+{}", run.sequence, run.first_position, run.rows);
   }
-  CHECK(args.sampling.size() == args.chosen.size(), "{} chosen rows", args.chosen.size());
+  CHECK(args.sampling.size() == args.chosen.size() && static_cast<int>(args.chosen.size()) <= options_.max_chosen,
+        "{} chosen rows of {}", args.chosen.size(), options_.max_chosen);
+}
+
+void CpuMachine::run(const StepArgs& args, std::vector<TaskSpan>* spans) {
+  check_step(args);
   args_ = &args;
   last_rows_ = args.rows.size();
   last_chosen_ = args.chosen.size();
-  auto job = [this](int worker) { work(worker); };
-  workers_.run(job);
+  if (spans) {
+    spans->resize(schedule_.tasks.size());
+    spans_ = spans->data();
+    step_start_ = Clock::now();
+    auto job = [this](int worker) { work<true>(worker); };
+    workers_.run(job);
+  } else {
+    auto job = [this](int worker) { work<false>(worker); };
+    workers_.run(job);
+  }
   ++steps_;
   if (!failure_.empty()) throw std::runtime_error(failure_);
 }
 
+template <bool kTraced>
 void CpuMachine::work(int worker) {
   const Scratch scratch = {reinterpret_cast<float*>(scratch_[static_cast<size_t>(worker)].data()),
                            static_cast<int64_t>(scratch_[static_cast<size_t>(worker)].size()) / 4};
+  const auto now = [this] { return std::chrono::duration<double>(Clock::now() - step_start_).count(); };
+  TaskSpan* span = kTraced ? spans_ + first_span_[static_cast<size_t>(worker)] : nullptr;
   for (const Item& item : items_[static_cast<size_t>(worker)]) {
+    if constexpr (kTraced) *span = {item.signal / program_.ranks, item.context->rank, worker, now(), 0, 0};
     for (const Wait& wait : item.waits) {
       const uint64_t target = static_cast<uint64_t>(wait.producers) * (steps_ + (wait.previous_step ? 0 : 1));
       if (!waiting_.wait(counters_[static_cast<size_t>(wait.counter)], target, item.upcoming)) {
         return fail(item, wait, worker);
       }
     }
+    if constexpr (kTraced) span->working = now();
     item.kernel(*item.context, *args_, item.part, scratch);
+    if constexpr (kTraced) (span++)->done = now();
     waiting_.raise(counters_[static_cast<size_t>(item.signal)]);
   }
 }
@@ -295,7 +348,7 @@ std::vector<float> CpuMachine::read_state(int state, int rank, int sequence, int
       for (int64_t i = 0; i < dim; ++i) {
         const int64_t block = p / kPositionBlock * kPositionBlock;
         const int64_t at = keys ? block * dim + i * kPositionBlock + p - block : p * dim + i;
-        out.push_back(s[head * padded_context() * dim + at]);
+        out.push_back(s[head * padded_context(options_) * dim + at]);
       }
     }
   }
@@ -307,22 +360,32 @@ std::string CpuMachine::describe() const {
                      program_.ranks, program_.ranks == 1 ? "" : "s", instruction_set_);
 }
 
-int64_t CpuMachine::state_bytes() const {
-  int64_t bytes = 0;
-  for (const StateInfo& state : program_.states) bytes += state_stride(state) * 4;
-  return bytes * options_.max_sequences * program_.ranks;
-}
-
-int64_t CpuMachine::activation_bytes() const {
-  int64_t bytes = 0;
-  for (const int64_t width : schedule_.buffer_width) bytes += width * options_.max_rows * 4;
-  return bytes * program_.ranks;
+std::string CpuMachine::find_non_finite(const StepArgs& args) {
+  check_step(args);
+  const Scratch scratch = {reinterpret_cast<float*>(scratch_[0].data()), static_cast<int64_t>(scratch_[0].size()) / 4};
+  for (size_t op = 0; op < program_.ops.size(); ++op) {
+    const int ranks = program_.ops[op].once() ? 1 : program_.ranks;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const OpContext& c = contexts_[op * static_cast<size_t>(program_.ranks) + static_cast<size_t>(rank)];
+      kernel(c.op->kind)(c, args, {}, scratch);
+      if (!c.out) continue;
+      const std::span<const float> values(c.out, static_cast<size_t>(c.rows(args) * c.out_width));
+      if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) {
+        return program_.ops[op].label;
+      }
+    }
+  }
+  return {};
 }
 
 }  // namespace
 
 std::unique_ptr<Machine> make_cpu_machine(Program program, const MachineOptions& options) {
   return std::make_unique<CpuMachine>(std::move(program), options);
+}
+
+MemoryNeed cpu_memory_need(const Program& program, const MachineOptions& options) {
+  return memory_need(program, options, make_schedule(program, thread_count(options, read_topology())));
 }
 
 }  // namespace megalith

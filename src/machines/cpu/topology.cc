@@ -1,5 +1,6 @@
 #include "machines/cpu/topology.h"
 
+#include <fmt/format.h>
 #include <hwloc.h>
 #include <sched.h>
 
@@ -11,15 +12,6 @@
 namespace megalith {
 
 namespace {
-
-// cgroup v2 writes "max 100000" or "150000 100000": time and period in µs.
-double read_quota() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string time;
-  double period = 0;
-  if (!(file >> time >> period) || time == "max" || period <= 0) return 0;
-  return std::strtod(time.c_str(), nullptr) / period;
-}
 
 std::vector<int> allowed_cpus() {
   cpu_set_t set;
@@ -33,6 +25,32 @@ std::vector<int> allowed_cpus() {
 }
 
 }  // namespace
+
+// v2 writes "max 100000" or "150000 100000", time and period in µs; v1 has a file for each, and -1 for no limit.
+double read_quota(const std::filesystem::path& root) {
+  std::ifstream file(root / "sys/fs/cgroup/cpu.max");
+  double time = 0, period = 0;
+  if (!(file >> time >> period)) {
+    std::ifstream(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> time;
+    std::ifstream(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
+  return time > 0 && period > 0 ? time / period : 0;
+}
+
+std::vector<std::string> missing_wishes(const Topology& topology, int threads, const std::filesystem::path& root) {
+  std::vector<std::string> lines;
+  const int processors = static_cast<int>(topology.cpus.size());
+  if (threads > processors) {
+    lines.push_back(fmt::format("{} threads wished for, {} processors to be had: threads take turns, and are not pinned",
+                                threads, processors));
+  }
+  std::string pages;
+  std::getline(std::ifstream(root / "sys/kernel/mm/transparent_hugepage/enabled"), pages);
+  if (pages.find("[never]") != std::string::npos) {
+    lines.push_back("huge pages wished for the weights, none to be had (transparent_hugepage/enabled is never): expect less speed");
+  }
+  return lines;
+}
 
 int Topology::default_threads() const {
   if (quota <= 0) return cores;
@@ -65,6 +83,15 @@ Topology read_topology() {
   result.cores = static_cast<int>(result.cpus.size());
   result.cpus.insert(result.cpus.end(), siblings.begin(), siblings.end());
   return result;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
 }
 
 }  // namespace megalith

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <string>
 #include <vector>
 
 namespace megalith {
@@ -15,5 +17,14 @@ struct Topology {
 };
 
 Topology read_topology();
+
+// Processors' worth of time that the control group grants (v2 or v1), 0 for no limit. `root` is where /sys is looked for.
+double read_quota(const std::filesystem::path& root = "/");
+
+// What a machine of `threads` workers wishes for and does not get, a line each; nothing fails for it.
+std::vector<std::string> missing_wishes(const Topology& topology, int threads, const std::filesystem::path& root = "/");
+
+// The processor's name for reports, as /proc/cpuinfo has it.
+std::string processor_name();
 
 }  // namespace megalith

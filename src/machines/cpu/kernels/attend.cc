@@ -8,35 +8,32 @@
 
 #include "machines/cpu/kernels/kernel.h"
 #include "machines/cpu/kernels/math-inl.h"
+#include "program/attention.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace megalith::HWY_NAMESPACE {
 
-// Attention of one query head over one head's cache.
-struct Query {
-  const float* q;     // [dim], scaled
-  const float* keys;  // [block of 16 positions, dim, 16]
-  const float* values;  // [position, dim]
-  int64_t dim;
-  int64_t positions;  // that are visible
-};
-
-// A softmax-weighted sum that is not yet divided: output = sum / weight, with weights relative to e^max.
+// A softmax-weighted sum that is not yet divided: output = sum / weight, with weights relative to e^max. It lies as
+// program/attention.h says.
 struct Partial {
-  float max;
-  float weight;
   float* sum;  // [dim]
+  int64_t dim;
+
+  float& max() const { return sum[dim]; }
+  float& weight() const { return sum[dim + 1]; }
 };
 
-// scores[p] of positions [first, first + count): each one chain over dim. Lanes past the end hold anything.
-HWY_INLINE void Scores(const Query& a, int64_t first, int64_t count, float* scores) {
+// scores[p] of `count` positions from the start of a block: each one chain over dim. Lanes past the end hold anything.
+HWY_INLINE void Scores(const float* q, const float* keys, int64_t dim, int64_t count, float* scores) {
   for (int64_t p = 0; p < count; p += kPositionBlock) {
-    const float* block = a.keys + (first + p) * a.dim;
+    const float* block = keys + p * dim;
     V sum[kVectors];
     for (auto& s : sum) s = hn::Zero(D());
-    for (int64_t i = 0; i < a.dim; ++i) {
-      const V q = hn::Set(D(), a.q[i]);
-      for (int64_t j = 0; j < kVectors; ++j) sum[j] = hn::MulAdd(q, hn::LoadU(D(), block + i * 16 + j * kN), sum[j]);
+    for (int64_t i = 0; i < dim; ++i) {
+      const V value = hn::Set(D(), q[i]);
+      for (int64_t j = 0; j < kVectors; ++j) {
+        sum[j] = hn::MulAdd(value, hn::LoadU(D(), block + i * 16 + j * kN), sum[j]);
+      }
     }
     for (int64_t j = 0; j < kVectors; ++j) hn::StoreU(sum[j], D(), scores + p + j * kN);
   }
@@ -77,35 +74,40 @@ HWY_INLINE void WeightedSum(const float* weights, const float* values, int64_t d
   }
 }
 
-// Joins the next chunk to what is there: both are brought to the greater max.
-HWY_INLINE void Join(Partial& whole, const Partial& chunk, int64_t dim) {
-  const float max = std::max(whole.max, chunk.max);
-  const float old_scale = Exp1(whole.max - max);
-  const float new_scale = Exp1(chunk.max - max);
-  whole.weight = std::fma(whole.weight, old_scale, chunk.weight * new_scale);
-  whole.max = max;
-  for (int64_t i = 0; i < dim; i += kN) {
-    const V fresh = hn::Mul(hn::LoadU(D(), chunk.sum + i), hn::Set(D(), new_scale));
+// Joins what comes next to what is there: both are brought to the greater max.
+HWY_INLINE void Join(const Partial& whole, const float* next) {
+  const float max = std::max(whole.max(), next[whole.dim]);
+  const float old_scale = Exp1(whole.max() - max);
+  const float new_scale = Exp1(next[whole.dim] - max);
+  for (int64_t i = 0; i < whole.dim; i += kN) {
+    const V fresh = hn::Mul(hn::LoadU(D(), next + i), hn::Set(D(), new_scale));
     hn::StoreU(hn::MulAdd(hn::LoadU(D(), whole.sum + i), hn::Set(D(), old_scale), fresh), D(), whole.sum + i);
   }
+  whole.weight() = std::fma(whole.weight(), old_scale, next[whole.dim + 1] * new_scale);
+  whole.max() = max;
 }
 
-void AttendHead(const Query& a, float* out, float* scores, float* chunk_sum) {
-  Partial whole = {0, 0, out};
-  for (int64_t first = 0; first < a.positions; first += kAttentionChunk) {
-    const int64_t count = std::min(kAttentionChunk, a.positions - first);
-    Partial chunk = {0, 0, first == 0 ? out : chunk_sum};
-    Scores(a, first, count, scores);
-    Weigh(scores, count, &chunk.max, &chunk.weight);
-    WeightedSum(scores, a.values + first * a.dim, a.dim, count, chunk.sum);
-    if (first == 0) {
-      whole = chunk;
-    } else {
-      Join(whole, chunk, a.dim);
+// What the query heads of one KV head have in common in a span.
+struct Span {
+  const float* keys;    // [block of 16 positions, dim, 16]
+  const float* values;  // [position, dim]
+  int64_t dim;
+  Range positions;
+};
+
+// Chunk after chunk, and in each all query heads, so that keys and values come from memory once.
+void AttendSpan(const Span& span, const float* queries, int64_t heads, float* out, float* scores, float* chunk_sum) {
+  const int64_t dim = span.dim;
+  for (int64_t first = span.positions.begin; first < span.positions.end; first += kAttentionChunk) {
+    const int64_t count = std::min(kAttentionChunk, span.positions.end - first);
+    for (int64_t head = 0; head < heads; ++head) {
+      const Partial whole = {out + head * (dim + 2), dim};
+      const Partial chunk = {first == span.positions.begin ? whole.sum : chunk_sum, dim};
+      Scores(queries + head * dim, span.keys + first * dim, dim, count, scores);
+      Weigh(scores, count, &chunk.max(), &chunk.weight());
+      WeightedSum(scores, span.values + first * dim, dim, count, chunk.sum);
+      if (chunk.sum != whole.sum) Join(whole, chunk.sum);
     }
-  }
-  for (int64_t i = 0; i < a.dim; i += kN) {
-    hn::StoreU(hn::Div(hn::LoadU(D(), out + i), hn::Set(D(), whole.weight)), D(), out + i);
   }
 }
 
@@ -114,20 +116,47 @@ void RunAttend(const OpContext& c, const StepArgs& step, Part part, Scratch scra
   const int64_t group = how.heads / how.kv_heads;
   float* scores = scratch.floats;
   float* chunk_sum = scores + kAttentionChunk;
-  float* q = chunk_sum + how.dim;
-  const Range range = part.of(c.rows(step) * how.kv_heads);
+  float* queries = chunk_sum + how.dim + 2;
+  const Range range = part.of(c.rows(step) * how.kv_heads * kAttentionSpans);
   for (int64_t i = range.begin; i < range.end; ++i) {
-    const int64_t row = i / how.kv_heads;
-    const int64_t kv_head = i % how.kv_heads;
+    const int64_t span = i % kAttentionSpans;
+    const int64_t kv_head = i / kAttentionSpans % how.kv_heads;
+    const int64_t row = i / kAttentionSpans / how.kv_heads;
     const Row& r = step.rows[static_cast<size_t>(row)];
+    const Range positions = attention_span(r.position + 1, span);
+    if (positions.size() == 0) continue;
+    const float* query = c.in[0] + row * c.in_width[0] + kv_head * group * how.dim;
+    for (int64_t j = 0; j < group * how.dim; ++j) queries[j] = query[j] * how.scale;
     const int64_t cache = kv_head * c.context * how.dim;
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      const float* query = c.in[0] + row * c.in_width[0] + head * how.dim;
-      for (int64_t j = 0; j < how.dim; ++j) q[j] = query[j] * how.scale;
-      AttendHead({q, c.state[0] + r.sequence * c.state_stride[0] + cache,
-                  c.state[1] + r.sequence * c.state_stride[1] + cache, how.dim, r.position + 1},
-                 c.out + row * c.out_width + head * how.dim, scores, chunk_sum);
+    AttendSpan({c.state[0] + r.sequence * c.state_stride[0] + cache, c.state[1] + r.sequence * c.state_stride[1] + cache,
+                how.dim, positions},
+               queries, group, c.out + row * c.out_width + (span * how.heads + kv_head * group) * (how.dim + 2), scores,
+               chunk_sum);
+  }
+}
+
+void RunJoinSpans(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
+  const auto& how = c.op->get<Attend>();
+  const Partial whole = {scratch.floats, how.dim};
+  const Range range = part.of(c.rows(step) * how.heads);
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const int64_t row = i / how.heads;
+    const int64_t head = i % how.heads;
+    const int64_t positions = step.rows[static_cast<size_t>(row)].position + 1;
+    bool begun = false;
+    for (int64_t span = 0; span < kAttentionSpans; ++span) {
+      if (attention_span(positions, span).size() == 0) continue;
+      const float* sum = c.in[0] + row * c.in_width[0] + (span * how.heads + head) * (how.dim + 2);
+      if (begun) {
+        Join(whole, sum);
+      } else {
+        std::copy(sum, sum + how.dim + 2, whole.sum);
+        begun = true;
+      }
     }
+    float* out = c.out + row * c.out_width + head * how.dim;
+    const V weight = hn::Set(D(), whole.weight());
+    for (int64_t j = 0; j < how.dim; j += kN) hn::StoreU(hn::Div(hn::LoadU(D(), whole.sum + j), weight), D(), out + j);
   }
 }
 
@@ -138,12 +167,20 @@ HWY_AFTER_NAMESPACE();
 namespace megalith {
 
 HWY_EXPORT(RunAttend);
+HWY_EXPORT(RunJoinSpans);
 
 void run_attend(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
   HWY_DYNAMIC_DISPATCH(RunAttend)(c, step, part, scratch);
 }
 
-int64_t attend_scratch_floats(const Attend& how) { return kAttentionChunk + 2 * how.dim; }
+void run_join_spans(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
+  HWY_DYNAMIC_DISPATCH(RunJoinSpans)(c, step, part, scratch);
+}
+
+// Scores and the sum of a chunk, and the scaled queries of a KV head; a joined sum is smaller.
+int64_t attend_scratch_floats(const Attend& how) {
+  return kAttentionChunk + how.dim + 2 + how.heads / how.kv_heads * how.dim;
+}
 
 // Key p of a head goes to lane p mod 16 of block p / 16; values lie as they come.
 void run_append_kv(const OpContext& c, const StepArgs& step, Part part, Scratch) {

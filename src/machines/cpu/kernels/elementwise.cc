@@ -58,7 +58,10 @@ void RunSigmoidGate(const OpContext& c, const StepArgs& step, Part part, Scratch
 HWY_INLINE void ConvChannels(const OpContext& c, const Run& run, int64_t channel, int64_t count, float* history) {
   const int64_t taps = c.op->get<ShortConv>().taps;
   const int64_t width = c.out_width;
-  HWY_ALIGN float w[16] = {};
+  HWY_ALIGN float w[kMaxTaps * 16] = {};
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t tap = 0; tap < taps; ++tap) w[tap * 16 + i] = c.plain_weight(0)[(channel + i) * taps + tap];
+  }
   for (int64_t row = run.first_row; row < run.first_row + run.rows; ++row) {
     V sum[kVectors];
     for (auto& s : sum) s = hn::Zero(D());
@@ -66,10 +69,9 @@ HWY_INLINE void ConvChannels(const OpContext& c, const Run& run, int64_t channel
       const int64_t source = row - taps + 1 + tap;  // a row of the run, or of the history before it
       const float* u = source >= run.first_row ? c.in[0] + source * width + channel
                                                : history + (source - run.first_row + taps - 1) * width + channel;
-      for (int64_t i = 0; i < count; ++i) w[i] = c.plain_weight(0)[(channel + i) * taps + tap];
       for (int64_t j = 0; j < kVectors; ++j) {
         const int64_t left = std::clamp<int64_t>(count - j * kN, 0, kN);
-        sum[j] = hn::MulAdd(hn::Load(D(), w + j * kN), LoadFirst(u + j * kN, left), sum[j]);
+        sum[j] = hn::MulAdd(hn::Load(D(), w + tap * 16 + j * kN), LoadFirst(u + j * kN, left), sum[j]);
       }
     }
     for (int64_t j = 0; j < kVectors; ++j) {

@@ -20,6 +20,9 @@ HWY_INLINE void Normalise(const float* x, int64_t dim, float scale, float* out) 
   for (int64_t i = 0; i < dim; i += kN) hn::StoreU(hn::Mul(hn::LoadU(D(), x + i), factor), D(), out + i);
 }
 
+// Columns of a state that are updated together: as many sums as stay in registers, and lines enough in a row of memory.
+inline constexpr int64_t kWide = kN == 16 ? 64 : 32;
+
 // What one row does to a head's state.
 struct Update {
   const float* q;  // [key_dim], normalised and scaled
@@ -28,34 +31,41 @@ struct Update {
   float beta;
 };
 
-// One row over sixteen columns of S [key_dim, value_dim]: each column is a chain over key_dim. The first pass forms
-// S^T k of the decayed state; the second, which finds these columns in L1, updates them and reads the output.
+// One row over kColumns columns of S [key_dim, value_dim]: each column is a chain over key_dim. The first pass forms
+// S^T k of the decayed state; the second, which finds these columns in the cache, updates them and reads the output.
+template <int64_t kColumns>
 HWY_INLINE void UpdateColumns(const Update& u, const float* v, float* s, int64_t key_dim, int64_t stride, float* out) {
+  constexpr int64_t kParts = kColumns / kN;
   const D d;
   const V decay = hn::Set(d, u.decay);
-  V read[kVectors], delta[kVectors];
-  for (auto& r : read) r = hn::Zero(d);
+  V read[kParts], delta[kParts];
+  HWY_UNROLL(8)
+  for (int64_t j = 0; j < kParts; ++j) read[j] = hn::Zero(d);
   for (int64_t i = 0; i < key_dim; ++i) {
     const V k = hn::Set(d, u.k[i]);
-    for (int64_t j = 0; j < kVectors; ++j) {
+    HWY_UNROLL(8)
+    for (int64_t j = 0; j < kParts; ++j) {
       read[j] = hn::MulAdd(k, hn::Mul(decay, hn::LoadU(d, s + i * stride + j * kN)), read[j]);
     }
   }
-  for (int64_t j = 0; j < kVectors; ++j) {
+  HWY_UNROLL(8)
+  for (int64_t j = 0; j < kParts; ++j) {
     delta[j] = hn::Mul(hn::Sub(hn::LoadU(d, v + j * kN), read[j]), hn::Set(d, u.beta));
     read[j] = hn::Zero(d);
   }
   for (int64_t i = 0; i < key_dim; ++i) {
     const V k = hn::Set(d, u.k[i]);
     const V q = hn::Set(d, u.q[i]);
-    for (int64_t j = 0; j < kVectors; ++j) {
+    HWY_UNROLL(8)
+    for (int64_t j = 0; j < kParts; ++j) {
       float* cell = s + i * stride + j * kN;
       const V fresh = hn::MulAdd(k, delta[j], hn::Mul(decay, hn::LoadU(d, cell)));
       hn::StoreU(fresh, d, cell);
       read[j] = hn::MulAdd(q, fresh, read[j]);
     }
   }
-  for (int64_t j = 0; j < kVectors; ++j) hn::StoreU(read[j], d, out + j * kN);
+  HWY_UNROLL(8)
+  for (int64_t j = 0; j < kParts; ++j) hn::StoreU(read[j], d, out + j * kN);
 }
 
 // All rows of a run, one after the other, through one value head.
@@ -76,8 +86,13 @@ void RunHead(const OpContext& c, const GatedDelta& how, const Run& run, int64_t 
     const float beta = Sigmoid1(c.in[1][row * c.in_width[1] + head]);
     const float* v = x + 2 * keys + head * how.value_dim;
     float* out = c.out + row * c.out_width + head * how.value_dim;
-    for (int64_t column = 0; column < how.value_dim; column += 16) {
-      UpdateColumns({q, k, decay, beta}, v + column, s + column, how.key_dim, how.value_dim, out + column);
+    const Update update = {q, k, decay, beta};
+    int64_t column = 0;
+    for (; column + kWide <= how.value_dim; column += kWide) {
+      UpdateColumns<kWide>(update, v + column, s + column, how.key_dim, how.value_dim, out + column);
+    }
+    for (; column < how.value_dim; column += 16) {
+      UpdateColumns<16>(update, v + column, s + column, how.key_dim, how.value_dim, out + column);
     }
   }
 }

@@ -12,6 +12,7 @@ Kernel kernel(OpKind kind) {
     case OpKind::rope: return run_rope;
     case OpKind::append_kv: return run_append_kv;
     case OpKind::attend: return run_attend;
+    case OpKind::join_spans: return run_join_spans;
     case OpKind::sigmoid_gate: return run_sigmoid_gate;
     case OpKind::short_conv: return run_short_conv;
     case OpKind::gated_delta: return run_gated_delta;
@@ -28,8 +29,9 @@ Kernel kernel(OpKind kind) {
 
 int64_t scratch_floats(const Program& program, const Op& op) {
   switch (op.kind) {
-    case OpKind::matmul: return matmul_scratch_floats(op.get<Matmul>());
-    case OpKind::attend: return attend_scratch_floats(op.get<Attend>());
+    case OpKind::matmul: return matmul_scratch_floats(op.get<Matmul>(), program.info(op.inputs[0]).width);
+    case OpKind::attend:
+    case OpKind::join_spans: return attend_scratch_floats(op.get<Attend>());
     case OpKind::gated_delta: return gated_delta_scratch_floats(op.get<GatedDelta>());
     case OpKind::rope: return op.get<Rope>().rotary;
     case OpKind::sample: return sample_scratch_floats(program.info(op.inputs[0]).width);

@@ -63,15 +63,13 @@ inline constexpr int kMaxLocalRanks = 32;
 // is one chain over dim. Values lie [position, dim].
 inline constexpr int64_t kPositionBlock = 16;
 
-// Attention is summed in chunks of this many positions, each by itself, joined in order. Part of the contract on bits.
-inline constexpr int64_t kAttentionChunk = 256;
-
 void run_embed(const OpContext&, const StepArgs&, Part, Scratch);
 void run_rms_norm(const OpContext&, const StepArgs&, Part, Scratch);
 void run_matmul(const OpContext&, const StepArgs&, Part, Scratch);
 void run_rope(const OpContext&, const StepArgs&, Part, Scratch);
 void run_append_kv(const OpContext&, const StepArgs&, Part, Scratch);
 void run_attend(const OpContext&, const StepArgs&, Part, Scratch);
+void run_join_spans(const OpContext&, const StepArgs&, Part, Scratch);
 void run_sigmoid_gate(const OpContext&, const StepArgs&, Part, Scratch);
 void run_short_conv(const OpContext&, const StepArgs&, Part, Scratch);
 void run_gated_delta(const OpContext&, const StepArgs&, Part, Scratch);
@@ -84,7 +82,7 @@ void run_all_gather(const OpContext&, const StepArgs&, Part, Scratch);
 void run_sample(const OpContext&, const StepArgs&, Part, Scratch);
 
 std::vector<float> rope_frequencies(const Rope& how);
-int64_t matmul_scratch_floats(const Matmul& how);
+int64_t matmul_scratch_floats(const Matmul& how, int64_t inputs);
 int64_t attend_scratch_floats(const Attend& how);
 int64_t gated_delta_scratch_floats(const GatedDelta& how);
 int64_t sample_scratch_floats(int64_t vocabulary);

@@ -15,15 +15,16 @@
 // k in order, from zero: the same chain for one row and for five hundred, for eight lanes and for sixteen. Where the
 // inputs are cut into segments (Matmul::segments), each has its own chain, and a binary tree joins them.
 //
-// One row streams panels straight from memory, several at once so that enough chains are in flight. Many rows take a
-// block of inputs of a panel, which stays in L1, through all rows, a few at a time, whose sums stay in registers.
+// One row streams panels straight from memory, several at once so that enough chains are in flight. Many rows are laid out
+// by input first, a group of them side by side; a block of inputs of a panel, which stays in L1, then passes through all
+// groups, whose sums stay in registers.
 
-// Rows that are formed together in registers: two vectors of sums for each.
 #ifndef MEGALITH_MATMUL_SIZES
 #define MEGALITH_MATMUL_SIZES
 namespace megalith {
 inline constexpr int64_t kRowChunk = 96;     // rows that pass over all of a worker's panels before the next rows do
 inline constexpr int64_t kInputBlock = 256;  // inputs of a panel that stay in L1: 16 kB in bf16
+inline constexpr int64_t kFetchBytes = 1536;  // how far ahead of its use a panel is fetched
 inline constexpr int64_t kMaxLevels = 6;     // of the tree: up to 32 segments on a rank, and the one being formed
 }  // namespace megalith
 #endif
@@ -33,7 +34,7 @@ namespace megalith::HWY_NAMESPACE {
 
 // A panel's line holds 32 outputs (weight.h). Piece p, of 16 / kN, is two vectors: outputs p·kN… and 16 + p·kN….
 inline constexpr int64_t kPieces = 16 / kN;
-inline constexpr int64_t kMaxRows = kN == 16 ? 8 : 4;
+inline constexpr int64_t kMaxGroup = kN == 16 ? 12 : 6;  // rows that are formed together: two vectors of sums each
 inline constexpr int64_t kStreams = kN == 16 ? 4 : 2;  // panels that one row reads at once: eight chains
 
 struct Pair {
@@ -52,28 +53,30 @@ HWY_INLINE Pair Expand(const T* line, int64_t piece) {
   }
 }
 
-// Continues the chains of kRows rows over `inputs` inputs of a panel. sums is [rows, 32], x is [rows, stride].
-template <class T, int64_t kRows>
-HWY_INLINE void ContinueRows(const T* panel, const float* x, int64_t stride, int64_t inputs, float* sums) {
+// Continues the chains of kRows rows over `inputs` inputs of a panel. sums is [kRows, 32], x is [inputs, kRows].
+template <class T, int64_t kRows, bool kFetch>
+HWY_INLINE void ContinueRows(const T* panel, const float* x, int64_t inputs, float* sums) {
   const D d;
   for (int64_t piece = 0; piece < kPieces; ++piece) {
     V low[kRows], high[kRows];
     float* s = sums + piece * kN;
-    HWY_UNROLL(8)
+    HWY_UNROLL(12)
     for (int64_t r = 0; r < kRows; ++r) {
       low[r] = hn::LoadU(d, s + r * 32);
       high[r] = hn::LoadU(d, s + r * 32 + 16);
     }
     for (int64_t k = 0; k < inputs; ++k) {
-      const Pair w = Expand(panel + k * 32, piece);
-      HWY_UNROLL(8)
+      const T* line = panel + k * 32;
+      if (kFetch && piece == 0) hwy::Prefetch(line + kFetchBytes / sizeof(T));
+      const Pair w = Expand(line, piece);
+      HWY_UNROLL(12)
       for (int64_t r = 0; r < kRows; ++r) {
-        const V value = hn::Set(d, x[r * stride + k]);
+        const V value = hn::Set(d, x[k * kRows + r]);
         low[r] = hn::MulAdd(w.low, value, low[r]);
         high[r] = hn::MulAdd(w.high, value, high[r]);
       }
     }
-    HWY_UNROLL(8)
+    HWY_UNROLL(12)
     for (int64_t r = 0; r < kRows; ++r) {
       hn::StoreU(low[r], d, s + r * 32);
       hn::StoreU(high[r], d, s + r * 32 + 16);
@@ -81,23 +84,48 @@ HWY_INLINE void ContinueRows(const T* panel, const float* x, int64_t stride, int
   }
 }
 
-template <class T>
-HWY_INLINE void ContinueBlock(const T* panel, const float* x, int64_t stride, int64_t rows, int64_t inputs, float* sums) {
-  int64_t r = 0;
-  for (; r + kMaxRows <= rows; r += kMaxRows) {
-    ContinueRows<T, kMaxRows>(panel, x + r * stride, stride, inputs, sums + r * 32);
+// The same for `rows` rows, at most kRows.
+template <class T, int64_t kRows, bool kFetch>
+HWY_INLINE void ContinueGroup(const T* panel, const float* x, int64_t rows, int64_t inputs, float* sums) {
+  if constexpr (kRows > 0) {
+    if (rows == kRows) return ContinueRows<T, kRows, kFetch>(panel, x, inputs, sums);
+    ContinueGroup<T, kRows - 1, kFetch>(panel, x, rows, inputs, sums);
   }
-  x += r * stride;
-  sums += r * 32;
-  switch (rows - r) {
-    case 7: return ContinueRows<T, 7>(panel, x, stride, inputs, sums);
-    case 6: return ContinueRows<T, 6>(panel, x, stride, inputs, sums);
-    case 5: return ContinueRows<T, 5>(panel, x, stride, inputs, sums);
-    case 4: return ContinueRows<T, 4>(panel, x, stride, inputs, sums);
-    case 3: return ContinueRows<T, 3>(panel, x, stride, inputs, sums);
-    case 2: return ContinueRows<T, 2>(panel, x, stride, inputs, sums);
-    case 1: return ContinueRows<T, 1>(panel, x, stride, inputs, sums);
-    default: return;
+}
+
+// Rows dealt to groups as equal as can be.
+struct Groups {
+  int64_t rows;
+  int64_t count;
+
+  explicit Groups(int64_t n) : rows(n), count((n + kMaxGroup - 1) / kMaxGroup) {}
+  Range operator[](int64_t group) const { return {rows * group / count, rows * (group + 1) / count}; }
+};
+
+// Lays rows [rows, inputs] out as [group][input, row of the group]; a group begins at its first row · inputs.
+void PackRows(const float* x, int64_t inputs, const Groups& groups, float* packed) {
+  for (int64_t g = 0; g < groups.count; ++g) {
+    const Range rows = groups[g];
+    float* out = packed + rows.begin * inputs;
+    for (int64_t r = 0; r < rows.size(); ++r) {
+      const float* row = x + (rows.begin + r) * inputs;
+      for (int64_t k = 0; k < inputs; ++k) out[k * rows.size() + r] = row[k];
+    }
+  }
+}
+
+// A block of a panel's inputs, from input `first` of the row, through all groups. The first group brings it into the cache.
+template <class T>
+HWY_INLINE void ContinueBlock(const T* block, const float* packed, const Groups& groups, int64_t row_inputs, int64_t first,
+                              int64_t inputs, float* sums) {
+  for (int64_t g = 0; g < groups.count; ++g) {
+    const Range rows = groups[g];
+    const float* x = packed + rows.begin * row_inputs + first * rows.size();
+    if (g == 0) {
+      ContinueGroup<T, kMaxGroup, true>(block, x, rows.size(), inputs, sums);
+    } else {
+      ContinueGroup<T, kMaxGroup, false>(block, x, rows.size(), inputs, sums + rows.begin * 32);
+    }
   }
 }
 
@@ -114,7 +142,7 @@ HWY_INLINE void StreamRow(const T* panels, int64_t panel_stride, const float* x,
     HWY_UNROLL(8)
     for (int64_t c = 0; c < kChains; ++c) {
       const T* line = panels + (c / kPieces) * panel_stride + k * 32;
-      if (c % kPieces == 0) hwy::Prefetch(line + 1536 / sizeof(T));
+      if (c % kPieces == 0) hwy::Prefetch(line + kFetchBytes / sizeof(T));
       const Pair w = Expand(line, c % kPieces);
       low[c] = hn::MulAdd(w.low, value, low[c]);
       high[c] = hn::MulAdd(w.high, value, high[c]);
@@ -179,11 +207,13 @@ void OneRow(const OpContext& c, int64_t row, Range panels, int64_t segments, flo
 }
 
 template <class T>
-void ManyRows(const OpContext& c, Range rows, Range panels, int64_t segments, float* levels) {
+void ManyRows(const OpContext& c, Range rows, Range panels, int64_t segments, float* levels, float* packed) {
   const int64_t inputs = c.in_width[0];
   const int64_t segment_inputs = inputs / segments;
   const int64_t size = rows.size() * 32;
   const T* weights = reinterpret_cast<const T*>(c.weight[0]);
+  const Groups groups(rows.size());
+  PackRows(c.in[0] + rows.begin * inputs, inputs, groups, packed);
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     int64_t level = 0;
     for (int64_t segment = 0; segment < segments; ++segment) {
@@ -191,7 +221,7 @@ void ManyRows(const OpContext& c, Range rows, Range panels, int64_t segments, fl
       std::fill(sums, sums + size, 0.0f);
       for (int64_t k = 0; k < segment_inputs; k += kInputBlock) {
         const int64_t first = segment * segment_inputs + k;
-        ContinueBlock(weights + (panel * inputs + first) * 32, c.in[0] + rows.begin * inputs + first, inputs, rows.size(),
+        ContinueBlock(weights + (panel * inputs + first) * 32, packed, groups, inputs, first,
                       std::min(kInputBlock, segment_inputs - k), sums);
       }
       level = JoinSegment(levels, level, segment, size);
@@ -206,8 +236,9 @@ template <class T>
 void MatmulOf(const OpContext& c, int64_t rows, Range panels, float* levels) {
   const int64_t segments = c.op->get<Matmul>().segments;
   if (rows == 1) return OneRow<T>(c, 0, panels, segments, levels);
+  float* packed = levels + kMaxLevels * kRowChunk * 32;
   for (int64_t row = 0; row < rows; row += kRowChunk) {
-    ManyRows<T>(c, {row, std::min(rows, row + kRowChunk)}, panels, segments, levels);
+    ManyRows<T>(c, {row, std::min(rows, row + kRowChunk)}, panels, segments, levels, packed);
   }
 }
 
@@ -232,10 +263,10 @@ void run_matmul(const OpContext& c, const StepArgs& step, Part part, Scratch scr
   HWY_DYNAMIC_DISPATCH(RunMatmul)(c, step, part, scratch);
 }
 
-// Sums of a chunk of rows, for every level of the tree.
-int64_t matmul_scratch_floats(const Matmul& how) {
+// Sums of a chunk of rows, for every level of the tree, and the chunk itself.
+int64_t matmul_scratch_floats(const Matmul& how, int64_t inputs) {
   CHECK(std::has_single_bit(static_cast<uint64_t>(how.segments)) && how.segments <= 32, "{} segments", how.segments);
-  return kMaxLevels * kRowChunk * 32;
+  return kMaxLevels * kRowChunk * 32 + kRowChunk * inputs;
 }
 
 }  // namespace megalith

@@ -1,0 +1,112 @@
+// A checkpoint of random weights in the real format, for a configuration: what speed is measured on where the trained
+// weights are not at hand. The same configuration gives the same bytes.
+//
+//   build/release/random_checkpoint CONFIG_JSON DIRECTORY
+//
+// Matrices keep the scale of what passes through them; norms lie near one; decays are those of a trained delta net's
+// beginning. What the model says makes no sense.
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <span>
+
+#include "base/error.h"
+#include "base/numbers.h"
+#include "base/pending_file.h"
+#include "models/model.h"
+#include "weights/files.h"
+#include "weights/safetensors.h"
+
+namespace megalith {
+namespace {
+
+struct Range {
+  float least = -1, most = 1;
+  bool logarithm = false;
+  bool f32 = false;  // where real checkpoints keep the tensor in f32
+};
+
+// What the elements of a weight are, by its use.
+Range range_of(const Op& op, size_t use, const Weight& weight) {
+  switch (op.kind) {
+    case OpKind::rms_norm: return op.get<RmsNorm>().zero_centred ? Range{-0.1f, 0.1f} : Range{0.9f, 1.1f};
+    case OpKind::gated_norm: return {0.9f, 1.1f, false, true};
+    case OpKind::gated_delta: return use == 0 ? Range{0.01f, 16, true, true} : Range{0.5f, 1.5f};
+    case OpKind::short_conv: return {-0.9f, 0.9f};
+    default: {
+      const float scale = std::sqrt(3.0f / static_cast<float>(weight.shape.back()));  // variance 1 / inputs
+      return {-scale, scale};
+    }
+  }
+}
+
+uint64_t mixed(uint64_t x) {  // splitmix64
+  x += 0x9E3779B97F4A7C15;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+uint64_t seed_of(const std::string& name) {
+  uint64_t seed = 0;
+  for (const char c : name) seed = mixed(seed ^ static_cast<unsigned char>(c));
+  return seed;
+}
+
+std::vector<std::byte> random_bytes(const Weight& weight, const Range& range) {
+  int64_t elements = 1;
+  for (const int64_t size : weight.shape) elements *= size;
+  std::vector<std::byte> bytes(static_cast<size_t>(elements) * (range.f32 ? 4 : 2));
+  auto* half = reinterpret_cast<uint16_t*>(bytes.data());
+  auto* full = reinterpret_cast<float*>(bytes.data());
+  const uint64_t seed = seed_of(weight.name);
+  for (int64_t i = 0; i < elements; ++i) {
+    const float unit = static_cast<float>(mixed(seed + static_cast<uint64_t>(i)) >> 40) * 0x1p-24f;
+    float value = range.least + (range.most - range.least) * unit;
+    if (range.logarithm) value = std::log(value);
+    if (range.f32) {
+      full[i] = value;
+    } else {
+      half[i] = f32_to_bf16(value);
+    }
+  }
+  return bytes;
+}
+
+void write_checkpoint(const std::filesystem::path& config, const std::filesystem::path& directory) {
+  const Program program = make_model(read_json(config), config.string())->build({});
+  std::map<std::string, std::vector<std::byte>> bytes;
+  std::vector<TensorToWrite> tensors;
+  for (const Op& op : program.ops) {
+    for (size_t use = 0; use < op.weights.size(); ++use) {
+      const Weight& weight = program.weights[static_cast<size_t>(op.weights[use])];
+      if (bytes.contains(weight.name)) continue;
+      const Range range = range_of(op, use, weight);
+      bytes[weight.name] = random_bytes(weight, range);
+      tensors.push_back({weight.name, range.f32 ? "F32" : "BF16", weight.shape, bytes[weight.name]});
+    }
+  }
+  std::filesystem::create_directories(directory);
+  write_safetensors(directory / "model.safetensors", tensors, {{"format", "pt"}});
+  write_file(directory / "config.json", read_text(config));
+}
+
+}  // namespace
+}  // namespace megalith
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fmt::print(stderr, "random_checkpoint CONFIG_JSON DIRECTORY\n");
+    return 2;
+  }
+  try {
+    megalith::write_checkpoint(argv[1], argv[2]);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "random_checkpoint: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,84 @@
+#include "engine/measure.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+#include "program/cost.h"
+
+namespace megalith {
+
+namespace {
+
+double seconds_of(Machine& machine, const StepArgs& step) {
+  const auto start = std::chrono::steady_clock::now();
+  machine.run(step);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int32_t token_at(int64_t vocabulary, int64_t sequence, int64_t position) {
+  return static_cast<int32_t>((sequence * 7919 + position * 104729 + 17) % vocabulary);
+}
+
+void add_tokens(StepArgs& step, int64_t vocabulary, int sequence, int position, int rows) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < rows; ++i) tokens.push_back(token_at(vocabulary, sequence, position + i));
+  step.add_run(sequence, position, tokens);
+  step.choose(static_cast<int32_t>(step.rows.size()) - 1, {});
+}
+
+StepArgs decode_step(int64_t vocabulary, int sequences, int position) {
+  StepArgs step;
+  for (int sequence = 0; sequence < sequences; ++sequence) add_tokens(step, vocabulary, sequence, position, 1);
+  return step;
+}
+
+// Gives every sequence its tokens before `position`.
+void fill(Machine& machine, int64_t vocabulary, int sequences, int position) {
+  for (int sequence = 0; sequence < sequences; ++sequence) {
+    for (int at = 0; at < position; at += machine.options().max_rows) {
+      StepArgs step;
+      add_tokens(step, vocabulary, sequence, at, std::min(position - at, machine.options().max_rows));
+      machine.run(step);
+    }
+  }
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> values) {
+  CHECK(!values.empty(), "no values");
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return {(values[(n - 1) / 2] + values[n / 2]) / 2, values.front(), values.back()};
+}
+
+double decode_seconds(Machine& machine, int64_t vocabulary, int sequences, int position, int steps) {
+  fill(machine, vocabulary, sequences, position);
+  double sum = 0;
+  for (int i = 0; i < steps; ++i) sum += seconds_of(machine, decode_step(vocabulary, sequences, position + i));
+  return sum / steps;
+}
+
+double prefill_seconds(Machine& machine, int64_t vocabulary, int rows) {
+  StepArgs step;
+  add_tokens(step, vocabulary, 0, 0, rows);
+  return seconds_of(machine, step);
+}
+
+std::vector<TaskSpan> traced_decode(Machine& machine, int64_t vocabulary, int sequences, int position) {
+  std::vector<TaskSpan> spans;
+  machine.run(decode_step(vocabulary, sequences, position), &spans);
+  return spans;
+}
+
+double decode_bytes(const Program& program, int sequences, int position) {
+  const Cost cost = program_cost(program, {.sequences = sequences, .rows_each = 1, .context = position + 1});
+  return static_cast<double>(cost.memory_bytes()) * program.ranks;
+}
+
+double prefill_flops(const Program& program, int rows) {
+  return program_cost(program, {.sequences = 1, .rows_each = rows, .context = rows}).flops * program.ranks;
+}
+
+}  // namespace megalith
