@@ -26,7 +26,9 @@ struct Config {
   std::optional<bool> tied;  // absent: tied where the checkpoint has no head
 };
 
-constexpr int64_t kMaxSize = int64_t{1} << 24;
+// So that the bytes of a whole model are counted in 64 bits, whatever the configuration says.
+constexpr int64_t kMaxWidth = int64_t{1} << 20;
+constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 
 void read_attention(const Fields& text, Config& c) {
   c.heads = text.integer("num_attention_heads", 1, 4096);
@@ -47,9 +49,9 @@ void read_rope(const Fields& text, Config& c) {
   }
   c.rope_theta = rope.has("rope_theta") ? rope.number("rope_theta") : text.number("rope_theta", 1e7);
   const double partial = rope.number("partial_rotary_factor", text.number("partial_rotary_factor", 0.25));
-  c.rotary = static_cast<int64_t>(static_cast<double>(c.head_dim) * partial);
   if (!(c.rope_theta > 1)) throw rope.error("rope_theta", "a number above 1");
-  if (!(partial > 0 && partial <= 1) || c.rotary < 2 || c.rotary % 2 != 0) {
+  c.rotary = partial > 0 && partial <= 1 ? static_cast<int64_t>(static_cast<double>(c.head_dim) * partial) : 0;
+  if (c.rotary < 2 || c.rotary % 2 != 0) {
     throw rope.error("partial_rotary_factor", "a share of head_dim that gives an even number of dimensions");
   }
 }
@@ -59,7 +61,7 @@ void read_delta_net(const Fields& text, Config& c) {
   c.value_heads = text.integer("linear_num_value_heads", 1, 4096);
   c.key_dim = text.integer("linear_key_head_dim", 16, 1024);
   c.value_dim = text.integer("linear_value_head_dim", 16, 1024);
-  c.conv_taps = text.integer("linear_conv_kernel_dim", 2, 16);
+  c.conv_taps = text.integer("linear_conv_kernel_dim", 2, kMaxTaps);
   if (c.value_heads % c.key_heads != 0) {
     throw text.error("linear_num_value_heads", fmt::format("a multiple of linear_num_key_heads ({})", c.key_heads));
   }
@@ -92,11 +94,13 @@ Config read_config(const nlohmann::json& json, const std::string& file) {
   const Fields root(json, file);
   const Fields text = root.has("text_config") ? root.object("text_config") : root;
   Config c;
-  c.hidden = text.integer("hidden_size", 16, kMaxSize);
-  c.intermediate = text.integer("intermediate_size", 1, kMaxSize);
-  c.vocabulary = text.integer("vocab_size", 1, kMaxSize);
+  c.hidden = text.integer("hidden_size", 16, kMaxWidth);
+  c.intermediate = text.integer("intermediate_size", 1, kMaxWidth);
+  c.vocabulary = text.integer("vocab_size", 1, kMaxVocabulary);
   c.max_positions = text.integer("max_position_embeddings", 1, int64_t{1} << 30, 32768);
-  c.eps = static_cast<float>(text.number("rms_norm_eps", 1e-6));
+  const double eps = text.number("rms_norm_eps", 1e-6);
+  if (!(eps >= 0 && eps <= 1)) throw text.error("rms_norm_eps", "a number from 0 to 1");
+  c.eps = static_cast<float>(eps);
   if (const std::string act = text.text("hidden_act", "silu"); act != "silu") throw text.error("hidden_act", "silu");
   read_attention(text, c);
   read_rope(text, c);

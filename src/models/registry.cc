@@ -1,6 +1,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "models/fields.h"
 #include "models/model.h"
 #include "models/qwen35.h"
 
@@ -22,11 +23,9 @@ std::unique_ptr<Model> make_model(const nlohmann::json& config, const std::strin
   for (const Family& family : kFamilies) {
     if (family.recognises(config)) return family.make(config, file);
   }
-  const auto type = config.is_object() ? config.find("model_type") : config.end();
-  throw Error({.where = file + ": model_type",
-               .expected = "an architecture that Megalith runs (qwen3_5, qwen3_5_text)",
-               .found = config.is_object() && type != config.end() ? type->dump() : "none",
-               .next = "docs/adding-a-model.md tells how a model is added."});
+  throw Fields(config, file)
+      .error("model_type", "an architecture that Megalith runs (qwen3_5, qwen3_5_text)",
+             "docs/adding-a-model.md tells how a model is added.");
 }
 
 }  // namespace megalith

@@ -1,6 +1,7 @@
 #include "weights/checkpoint.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -36,6 +37,11 @@ std::optional<DType> dtype_of(const std::string& name) {
   return std::nullopt;
 }
 
+bool is_dangling(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_symlink(path, ignored) && !file_exists(path);
+}
+
 // Names of the directory's .safetensors files that are not in `shards`, sorted.
 std::vector<std::string> other_files(const std::filesystem::path& directory, const std::set<std::string>& shards) {
   std::vector<std::string> names;
@@ -48,9 +54,17 @@ std::vector<std::string> other_files(const std::filesystem::path& directory, con
   return names;
 }
 
+// A file's name; in the hub's cache the file may be a link whose target was not downloaded.
+std::string describe(const std::filesystem::path& path) {
+  return path.filename().string() + (is_dangling(path) ? " (a link to a file that is missing)" : "");
+}
+
 Error no_weights(const std::filesystem::path& directory) {
   std::error_code ignored;
-  const std::vector<std::string> others = other_files(directory, {});
+  std::vector<std::string> others;
+  for (const std::string& name : other_files(directory, {})) {
+    others.push_back(describe(directory / name));
+  }
   std::string found = "neither";
   if (!std::filesystem::is_directory(directory, ignored)) found = "no such directory";
   if (!others.empty()) found = "only " + some_of(others);
@@ -86,19 +100,13 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
   return places;
 }
 
-// A missing file; in the hub's cache it may be a link whose target was not downloaded.
-std::string describe_missing(const std::filesystem::path& path) {
-  std::error_code ignored;
-  const bool link = std::filesystem::is_symlink(path, ignored);
-  return path.filename().string() + (link ? " (a link to a file that is missing)" : "");
-}
-
 }  // namespace
 
 Checkpoint::Checkpoint(const std::filesystem::path& directory) : directory_(directory) {
   const auto index = directory / "model.safetensors.index.json";
   const auto single = directory / "model.safetensors";
-  if (file_exists(index)) {
+  // A link to an index that was not downloaded is still the word that there are shards.
+  if (file_exists(index) || is_dangling(index)) {
     open_shards(index);
     return;
   }
@@ -113,7 +121,7 @@ void Checkpoint::open_shards(const std::filesystem::path& index) {
   for (const auto& [name, shard] : places) shards.insert(shard);
   std::vector<std::string> missing;
   for (const std::string& shard : shards) {
-    if (!file_exists(directory_ / shard)) missing.push_back(describe_missing(directory_ / shard));
+    if (!file_exists(directory_ / shard)) missing.push_back(describe(directory_ / shard));
   }
   if (!missing.empty()) {
     throw bad_index(index.string(), fmt::format("{} shards", shards.size()),
@@ -196,13 +204,21 @@ std::span<const std::byte> Checkpoint::data(const std::string& name) const {
   return t.file->data(*t.stored);
 }
 
-void Checkpoint::release(const std::string& name) const {
-  const Tensor& t = at(name);
-  t.file->release(*t.stored);
+void Checkpoint::release(const std::string& name, std::span<const std::byte> part) const {
+  at(name).file->release(part);
 }
 
 TensorCatalog Checkpoint::catalog() const {
   return [this](const std::string& name) { return find(name); };
+}
+
+std::string Checkpoint::formats() const {
+  std::map<std::string, uint64_t> bytes;
+  for (const auto& [name, t] : tensors_) bytes[t.stored->dtype] += t.stored->end - t.stored->begin;
+  std::vector<std::string> names;
+  for (const auto& [name, size] : bytes) names.push_back(name);
+  std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return bytes[a] > bytes[b]; });
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 uint64_t Checkpoint::bytes() const {
@@ -222,6 +238,26 @@ std::string summary(const std::vector<std::string>& missing, const std::vector<s
   if (!types.empty()) found.push_back(fmt::format("{} not BF16, F16 or F32: {}", types.size(), all_of(types)));
   if (!unknown.empty()) found.push_back(fmt::format("{} unknown: {}", unknown.size(), some_of(unknown)));
   return fmt::format("{}", fmt::join(found, "; "));
+}
+
+// Whether two tensors differ in form, or in the bytes at their beginning. That is enough to tell weights apart, and
+// spares reading gigabytes.
+bool differ(const Checkpoint::Tensor& a, const Checkpoint::Tensor& b) {
+  constexpr size_t kCompared = 1 << 20;
+  if (a.stored->dtype != b.stored->dtype || a.stored->shape != b.stored->shape) return true;
+  const auto x = a.file->data(*a.stored), y = b.file->data(*b.stored);
+  return std::memcmp(x.data(), y.data(), std::min(x.size(), kCompared)) != 0;
+}
+
+// A head that is ignored is one beside a tied embedding. Where the two differ, the configuration may be wrong, and
+// answers would make no sense without any other sign.
+void warn_of_other_head(const Checkpoint& checkpoint, const std::string& head, const std::set<std::string>& wanted) {
+  const auto embedding = std::find_if(wanted.begin(), wanted.end(),
+                                      [](const std::string& name) { return name.ends_with("embed_tokens.weight"); });
+  if (!head.ends_with("lm_head.weight") || embedding == wanted.end() || !checkpoint.has(*embedding)) return;
+  if (!differ(checkpoint.tensors().at(head), checkpoint.tensors().at(*embedding))) return;
+  spdlog::warn("{}: {} is not read, since config.json ties it to {} (tie_word_embeddings), but the two differ",
+               checkpoint.directory().string(), head, *embedding);
 }
 
 }  // namespace
@@ -251,6 +287,7 @@ Ignored check_tensors(const Checkpoint& checkpoint, const std::vector<Weight>& w
       unknown.push_back(name);
       continue;
     }
+    warn_of_other_head(checkpoint, name, names);
     ++ignored.tensors;
     ignored.bytes += t.stored->end - t.stored->begin;
   }

@@ -35,11 +35,14 @@ class Checkpoint {
   // The same; throws Error where the tensor is missing.
   TensorInfo info(const std::string& name) const;
   std::span<const std::byte> data(const std::string& name) const;
-  // Lets the bytes of a tensor leave memory after use.
-  void release(const std::string& name) const;
+  // Lets a part of a tensor's bytes (a piece of data()) leave memory after use. They may be read again, from disk.
+  void release(const std::string& name, std::span<const std::byte> part) const;
   // find(), for the builders of programs. Borrows the checkpoint.
   TensorCatalog catalog() const;
   uint64_t bytes() const;  // of all tensors
+  size_t files() const { return files_.size(); }
+  // The number formats of the tensors, the one with most bytes first: "BF16, F32".
+  std::string formats() const;
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
@@ -58,7 +61,8 @@ struct Ignored {
   uint64_t bytes = 0;
 };
 // Compares what a program wants with what the checkpoint has. One Error lists all missing tensors, all wrong shapes and
-// types, and up to 20 names that are neither wanted nor ignored.
+// types, and up to 20 names that are neither wanted nor ignored. Warns of a head that is ignored, since config.json
+// ties it to the embedding, and differs from it.
 Ignored check_tensors(const Checkpoint& checkpoint, const std::vector<Weight>& wanted,
                       const std::function<bool(const std::string&)>& ignores);
 

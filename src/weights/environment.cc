@@ -149,7 +149,10 @@ std::map<std::string, std::string> parse_env(std::string_view text, const std::s
 
 Environment combined_environment(const std::filesystem::path& file) {
   std::map<std::string, std::string> values;
-  if (file_exists(file)) values = parse_env(read_text(file), file.string());
+  // A directory of this name (a Python environment, most often) holds no variables.
+  std::error_code ignored;
+  if (file_exists(file) && !std::filesystem::is_directory(file, ignored))
+    values = parse_env(read_text(file), file.string());
   return [values = std::move(values)](const std::string& name) -> std::optional<std::string> {
     if (const auto found = values.find(name); found != values.end()) return found->second;
     const char* value = std::getenv(name.c_str());

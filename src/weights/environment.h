@@ -13,7 +13,8 @@ namespace megalith {
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 // The variables of a .env file, and the process's own where the file does not have them: the file wins, as it does
-// where a shell sources it. A missing file has no variables; one that cannot be read or parsed throws Error.
+// where a shell sources it. A missing file and a directory have no variables; a file that cannot be read or parsed
+// throws Error.
 Environment combined_environment(const std::filesystem::path& file = ".env");
 
 // Reads the text of a .env file: lines of KEY=VALUE, optionally after `export`; 'single', "double" and no quotes;

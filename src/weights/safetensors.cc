@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/pending_file.h"
 #include "weights/files.h"
 
 namespace megalith {
@@ -71,8 +72,16 @@ class HeaderReader {
       }
       return true;
     };
-    json header = json::parse(begin, end, watch, false);
-    if (header.is_discarded()) fail("header", "JSON", "bytes that are not JSON");
+    json header;
+    try {
+      header = json::parse(begin, end, watch);
+    } catch (const json::parse_error& error) {
+      const bool utf8 = std::string_view(error.what()).find("UTF-8") == std::string_view::npos;
+      fail("header", fmt::format("{} bytes of {}", end - begin, utf8 ? "JSON" : "UTF-8"),
+           fmt::format("{} at byte {}", utf8 ? "a syntax error" : "another encoding", error.byte));
+    } catch (const json::exception&) {
+      fail("header", "JSON", "a number that is out of range");
+    }
     if (!header.is_object()) fail("header", "a JSON object", brief(header));
     if (!twice.empty()) fail(twice, "one entry", "two entries of this name");
     return header;
@@ -193,59 +202,9 @@ std::span<const std::byte> SafetensorsFile::data(const StoredTensor& tensor) con
   return file_.bytes().subspan(data_offset_ + tensor.begin, tensor.end - tensor.begin);
 }
 
-void SafetensorsFile::release(const StoredTensor& tensor) const {
-  file_.release(data_offset_ + tensor.begin, tensor.end - tensor.begin);
+void SafetensorsFile::release(std::span<const std::byte> part) const {
+  file_.release(static_cast<size_t>(part.data() - file_.bytes().data()), part.size());
 }
-
-namespace {
-
-// A file that is being written beside its final name; removed unless it was finished.
-class PendingFile {
- public:
-  explicit PendingFile(std::filesystem::path path) : path_(std::move(path)), beside_(path_) {
-    beside_ += fmt::format(".tmp.{}", getpid());
-    fd_ = open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd_ < 0) fail("a file that can be written");
-  }
-  ~PendingFile() {
-    if (fd_ >= 0) close(fd_);
-    if (!finished_) unlink(beside_.c_str());
-  }
-  PendingFile(const PendingFile&) = delete;
-
-  void write(const void* data, size_t bytes) {
-    const char* p = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t n = ::write(fd_, p, bytes);
-      if (n < 0 && errno != EINTR) fail("room for the file");
-      if (n <= 0) continue;
-      p += n;
-      bytes -= static_cast<size_t>(n);
-    }
-  }
-
-  void finish() {
-    if (fsync(fd_) != 0 || rename(beside_.c_str(), path_.c_str()) != 0) fail("a file that can be written");
-    finished_ = true;
-    const std::filesystem::path parent = path_.parent_path();
-    const int directory = open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory >= 0) {
-      fsync(directory);
-      close(directory);
-    }
-  }
-
- private:
-  [[noreturn]] void fail(const char* expected) const {
-    throw Error({.where = path_.string(), .expected = expected, .found = std::strerror(errno), .next = {}});
-  }
-
-  std::filesystem::path path_, beside_;
-  int fd_ = -1;
-  bool finished_ = false;
-};
-
-}  // namespace
 
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
                        const std::map<std::string, std::string>& metadata) {

@@ -36,8 +36,8 @@ class SafetensorsFile {
   // The tensor's bytes, little-endian, row-major. They may begin at any address.
   std::span<const std::byte> data(const StoredTensor& tensor) const;
   const std::filesystem::path& path() const { return path_; }
-  // Lets the bytes of a tensor leave memory after use.
-  void release(const StoredTensor& tensor) const;
+  // Lets a part of the file's data leave memory after use. It may be read again, from disk.
+  void release(std::span<const std::byte> part) const;
 
  private:
   void read_header();

@@ -25,6 +25,14 @@ constexpr std::array kPins = {
     Pin{"Qwen/Qwen3.8-27B", "QWEN_CHECKPOINT_REVISION"}, Pin{"z-lab/Qwen3.8-27B-DFlash2", "QWEN_DRAFT_REVISION"},
     Pin{"moonshotai/Kimi-K3", "KIMI_CHECKPOINT_REVISION"}, Pin{"Inferact/Kimi-K3-DSpark", "KIMI_DRAFT_REVISION"}};
 
+// The variable that pins a repository's revision, or null.
+const char* pin_of(std::string_view repository) {
+  for (const Pin& pin : kPins) {
+    if (pin.repository == repository) return pin.variable;
+  }
+  return nullptr;
+}
+
 bool directory_exists(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
@@ -74,7 +82,7 @@ std::vector<fs::path> cache_folders(const Environment& environment) {
     if (std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
     return true;
   };
-  add("HF_HUB_CACHE", "");
+  if (!add("HF_HUB_CACHE", "")) add("HUGGINGFACE_HUB_CACHE", "");
   add("HF_HOME", "hub");
   if (!add("XDG_CACHE_HOME", "huggingface/hub")) add("HOME", ".cache/huggingface/hub");
   return folders;
@@ -130,7 +138,8 @@ std::vector<std::string> revisions_of(const fs::path& repository) {
                .next = "Give the directory with config.json, or a repository id that is in the hub's cache."});
 }
 
-[[noreturn]] void fail_repository(std::string_view spec, const std::string& revision,
+// `pin` is the variable that the revision came from, or null.
+[[noreturn]] void fail_repository(std::string_view spec, const std::string& revision, const char* pin,
                                   const std::vector<Snapshot>& tried) {
   std::vector<std::string> places;
   for (const auto& [repository, commit] : tried) {
@@ -144,7 +153,8 @@ std::vector<std::string> revisions_of(const fs::path& repository) {
   }
   throw Error(
       {.where = fmt::format("model {}", spec),
-       .expected = fmt::format("a directory, or a repository in the hub's cache at revision {}", revision),
+       .expected = fmt::format("a directory, or a repository in the hub's cache at revision {}{}", revision,
+                               pin ? fmt::format(" (from {})", pin) : ""),
        .found = places.empty() ? "no cache: none of HF_HUB_CACHE, HF_HOME and HOME is set"
                                : fmt::format("neither {} nor {}", spec, fmt::join(places, " nor ")),
        .next = fmt::format("Download it (hf download {} --revision {}), set HF_HOME to the cache that has it, or "
@@ -155,10 +165,8 @@ std::vector<std::string> revisions_of(const fs::path& repository) {
 }  // namespace
 
 std::optional<std::string> pinned_revision(std::string_view repository, const Environment& environment) {
-  for (const Pin& pin : kPins) {
-    if (pin.repository == repository) return value_of(environment, pin.variable);
-  }
-  return std::nullopt;
+  const char* variable = pin_of(repository);
+  return variable ? value_of(environment, variable) : std::nullopt;
 }
 
 fs::path resolve_model(const std::string& spec, const std::optional<std::string>& revision,
@@ -172,7 +180,8 @@ fs::path resolve_model(const std::string& spec, const std::optional<std::string>
   if (is_path) fail_path(spec, path, "a directory");
   if (!is_repository(path)) fail_path(spec, path, "a directory, or a repository id (organisation/name)");
 
-  const std::string wanted = revision ? *revision : pinned_revision(spec, environment).value_or("main");
+  const auto pinned = revision ? std::nullopt : pinned_revision(spec, environment);
+  const std::string wanted = revision.value_or(pinned.value_or("main"));
   if (!stays_inside(wanted)) {
     throw Error({.where = "revision", .expected = "a branch, a tag or a commit", .found = wanted, .next = {}});
   }
@@ -185,7 +194,7 @@ fs::path resolve_model(const std::string& spec, const std::optional<std::string>
     if (stays_inside(commit) && directory_exists(snapshot)) return snapshot;
     tried.push_back({cache / folder, commit});
   }
-  fail_repository(spec, wanted, tried);
+  fail_repository(spec, wanted, pinned ? pin_of(spec) : nullptr, tried);
 }
 
 }  // namespace megalith

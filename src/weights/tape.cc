@@ -174,11 +174,16 @@ void CheckpointTape::read_panels(const Weight& weight, int rank, int ranks, int6
   const int64_t outputs = weight.outputs(ranks);
   const int64_t line_words = kPanelOutputs * dtype_bytes(weight.dtype) / 4;
   auto* line = reinterpret_cast<uint32_t*>(out);
+  const std::byte *lowest = nullptr, *highest = nullptr;
   for (int64_t panel = first; panel < first + count; ++panel) {
     PanelRows rows;
     for (int64_t j = 0; j < kPanelOutputs; ++j) {
       const int64_t output = panel * kPanelOutputs + j;
-      rows[static_cast<size_t>(j)] = output < outputs ? source.row(output) : nullptr;
+      const std::byte* row = output < outputs ? source.row(output) : nullptr;
+      rows[static_cast<size_t>(j)] = row;
+      if (!row) continue;
+      lowest = lowest ? std::min(lowest, row) : row;
+      highest = std::max(highest, row);
     }
     for (const Run& run : source.inputs) {
       for (int64_t k = 0; k < run.size; k += kChunkInputs) {
@@ -192,6 +197,8 @@ void CheckpointTape::read_panels(const Weight& weight, int rank, int ranks, int6
       }
     }
   }
+  // Packed rows are not needed again, so the file does not stand in memory beside the tape.
+  if (lowest) checkpoint_.release(weight.name, {lowest, highest + source.row_elements * dtype_bytes(source.dtype)});
 }
 
 void CheckpointTape::read_plain(const Weight& weight, int rank, int ranks, float* out) const {
@@ -204,10 +211,6 @@ void CheckpointTape::read_plain(const Weight& weight, int rank, int ranks, float
       words += run.size;
     }
   }
-}
-
-void CheckpointTape::release(const Weight& weight) const {
-  checkpoint_.release(weight.name);
 }
 
 }  // namespace megalith

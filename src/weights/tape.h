@@ -15,8 +15,6 @@ class CheckpointTape : public TapeSource {
   void read_panels(const Weight& weight, int rank, int ranks, int64_t first, int64_t count,
                    std::byte* out) const override;
   void read_plain(const Weight& weight, int rank, int ranks, float* out) const override;
-  // Lets the weight's bytes in the mapped file leave memory. They may be read again, from disk.
-  void release(const Weight& weight) const;
 
  private:
   const Checkpoint& checkpoint_;

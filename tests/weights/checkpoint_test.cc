@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/weights/log.h"
 #include "tests/weights/tensor_files.h"
 
 namespace megalith {
@@ -10,6 +11,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 constexpr const char* kIndex = "model.safetensors.index.json";
@@ -80,6 +82,26 @@ TEST(Checkpoint, DirectoryWithoutWeightsIsNamed) {
   EXPECT_THAT(cause_of([&] { Checkpoint checkpoint(scratch / "nowhere"); }), HasSubstr("nowhere"));
 }
 
+TEST(Checkpoint, ShardsWithoutTheirIndexAreNamed) {
+  const Scratch scratch;
+  write_tensors(scratch / "model-00001-of-00002.safetensors", {"a"});
+  EXPECT_THAT(complaint(scratch), AllOf(HasSubstr("model.safetensors.index.json with its shards"),
+                                        HasSubstr("found only model-00001-of-00002.safetensors")));
+}
+
+TEST(Checkpoint, LinkToAFileThatWasNotDownloadedIsNamed) {
+  const Scratch scratch;
+  std::filesystem::create_symlink("../blobs/gone", scratch / "model.safetensors");
+  EXPECT_THAT(complaint(scratch), HasSubstr("only model.safetensors (a link to a file that is missing)"));
+}
+
+TEST(CheckpointIndex, LinkToAnIndexThatWasNotDownloadedIsNotPassedOver) {
+  const Scratch scratch;
+  write_tensors(scratch / "model.safetensors", {"stray"});
+  std::filesystem::create_symlink("../blobs/gone", scratch / kIndex);
+  EXPECT_THAT(complaint(scratch), HasSubstr(kIndex));
+}
+
 TEST(CheckpointIndex, AllMissingShardsAreInOneMessage) {
   const Scratch scratch;
   write_three_shards(scratch);
@@ -95,6 +117,36 @@ TEST(CheckpointIndex, DanglingLinkIsAMissingShard) {
   std::filesystem::remove(scratch / "s2.safetensors");
   std::filesystem::create_symlink("../blobs/gone", scratch / "s2.safetensors");
   EXPECT_THAT(complaint(scratch), AllOf(HasSubstr("1 of them missing"), HasSubstr("s2.safetensors (a link")));
+}
+
+TEST(CheckpointIndex, SecondShardOfThreeMissingIsNamed) {
+  const Scratch scratch;
+  write_three_shards(scratch);
+  std::filesystem::remove(scratch / "s2.safetensors");
+  EXPECT_EQ(complaint(scratch),
+            (scratch / kIndex).string() + ": expected 3 shards, found 1 of them missing: s2.safetensors");
+}
+
+TEST(CheckpointIndex, StrayFilesAndTensorsAreToldInOneLineEach) {
+  const Scratch scratch;
+  write_three_shards(scratch);
+  write_tensors(scratch / "model.safetensors", {"a"}, {7}, "F16");
+  write_tensors(scratch / "mtp.safetensors", {"m"});
+  write_tensors(scratch / "s1.safetensors", {"a", "extra"}, {1});
+  const Log log;
+  const Checkpoint checkpoint(scratch.path());
+  EXPECT_THAT(log.lines(),
+              ElementsAre(AllOf(HasSubstr("1 tensors of the shards are not in the index"), HasSubstr("extra in s1")),
+                          AllOf(HasSubstr("2 files are not in the index and are not read"),
+                                HasSubstr("model.safetensors, mtp.safetensors"))));
+}
+
+TEST(CheckpointIndex, FilesThatAreAllInTheIndexAreNotTold) {
+  const Scratch scratch;
+  write_three_shards(scratch);
+  const Log log;
+  const Checkpoint checkpoint(scratch.path());
+  EXPECT_THAT(log.lines(), IsEmpty());
 }
 
 TEST(CheckpointIndex, StraySingleFileIsNotRead) {
@@ -132,6 +184,15 @@ TEST(CheckpointIndex, TensorOfTwoShardsComesFromTheOneThatTheIndexNames) {
   write_three_shards(scratch);
   write_tensors(scratch / "s1.safetensors", {"a", "b"}, {1});
   EXPECT_EQ(Checkpoint(scratch.path()).info("b").shape, (std::vector<int64_t>{2}));
+}
+
+TEST(CheckpointIndex, EveryTensorThatItsShardLacksIsInOneMessage) {
+  const Scratch scratch;
+  write_three_shards(scratch);
+  write_tensors(scratch / "s1.safetensors", {"other"});
+  write_tensors(scratch / "s3.safetensors", {"other"});
+  EXPECT_THAT(complaint(scratch),
+              AllOf(HasSubstr("2 missing"), HasSubstr("a in s1.safetensors"), HasSubstr("c in s3.safetensors")));
 }
 
 TEST(CheckpointIndex, DamagedShardIsNamed) {
@@ -197,6 +258,32 @@ TEST(CheckTensors, IgnoredTensorsAreCounted) {
       check_tensors(checkpoint, {wanted("a", {5})}, [](const std::string& name) { return name != "a"; });
   EXPECT_EQ(ignored.tensors, 3u);
   EXPECT_EQ(ignored.bytes, 60u);
+}
+
+// What check_tensors warns of where lm_head.weight is ignored beside this embedding.
+std::vector<std::string> warnings_of_head(const std::vector<int64_t>& embedding, const std::string& dtype, int fill) {
+  const Scratch scratch;
+  scratch.write(kIndex, R"({"weight_map":{"lm_head.weight":"head.safetensors",
+                            "model.embed_tokens.weight":"embedding.safetensors"}})");
+  write_tensors(scratch / "head.safetensors", {"lm_head.weight"}, {4, 2}, "F32", 1);
+  write_tensors(scratch / "embedding.safetensors", {"model.embed_tokens.weight"}, embedding, dtype, fill);
+  const Checkpoint checkpoint(scratch.path());
+  const Log log;
+  check_tensors(checkpoint, {wanted("model.embed_tokens.weight", embedding)},
+                [](const std::string& name) { return name == "lm_head.weight"; });
+  return log.lines();
+}
+
+TEST(CheckTensors, HeadThatIsNotReadAndDiffersFromTheEmbeddingIsWarnedOf) {
+  const auto warning = ElementsAre(AllOf(HasSubstr("lm_head.weight is not read"), HasSubstr("tie_word_embeddings"),
+                                         HasSubstr("model.embed_tokens.weight")));
+  EXPECT_THAT(warnings_of_head({4, 2}, "F32", 2), warning);
+  EXPECT_THAT(warnings_of_head({2, 4}, "F32", 1), warning);
+  EXPECT_THAT(warnings_of_head({4, 2}, "BF16", 1), warning);
+}
+
+TEST(CheckTensors, HeadThatEqualsTheEmbeddingIsNotWarnedOf) {
+  EXPECT_THAT(warnings_of_head({4, 2}, "F32", 1), IsEmpty());
 }
 
 TEST(CheckTensors, WantedTensorIsNeverIgnored) {

@@ -61,6 +61,16 @@ TEST(Env, MalformedLinesAreRefusedWithTheirNumber) {
   }
 }
 
+TEST(Env, ErrorNamesTheFirstMalformedLineAndWhatALineIs) {
+  try {
+    parse_env("A=1\nB\nC D\n", ".env");
+    ADD_FAILURE() << "no Error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.cause(), ".env:2: expected '=' directly after B, found the end of the line");
+    EXPECT_THAT(error.fault().next, HasSubstr("KEY=VALUE"));
+  }
+}
+
 TEST(Env, SubstitutionIsRefusedInsteadOfTakenLiterally) {
   for (const char* line : {"K=$HOME/x", "K=${HOME}", "K=$(pwd)", "K=`pwd`", "K=\"$HOME\"", "K=\"`pwd`\""}) {
     EXPECT_THAT(cause_of([&] { parse_env(line, ".env"); }), AllOf(HasSubstr(".env:1"), HasSubstr("substitution")))
@@ -85,6 +95,13 @@ TEST(CombinedEnvironment, TheFileOverridesTheProcess) {
 
 TEST(CombinedEnvironment, MissingFileIsFine) {
   const Scratch scratch;
+  setenv("MEGALITH_TEST_ONE", "process", 1);
+  EXPECT_EQ(combined_environment(scratch / ".env")("MEGALITH_TEST_ONE"), "process");
+}
+
+TEST(CombinedEnvironment, DirectoryOfThatNameIsNoFile) {
+  const Scratch scratch;
+  scratch.write(".env/bin/python", "");
   setenv("MEGALITH_TEST_ONE", "process", 1);
   EXPECT_EQ(combined_environment(scratch / ".env")("MEGALITH_TEST_ONE"), "process");
 }

@@ -64,9 +64,17 @@ TEST(Safetensors, MetadataIsKeptApartFromTensors) {
   EXPECT_EQ(file.metadata().at("format"), "pt");
 }
 
+TEST(SafetensorsDamage, EmptyFile) {
+  EXPECT_EQ(complaint(""), "expected a safetensors file of at least 8 bytes, found 0 bytes");
+}
+
 TEST(SafetensorsDamage, TooShortForALength) {
-  EXPECT_THAT(complaint(""), AllOf(HasSubstr("at least 8 bytes"), HasSubstr("found 0 bytes")));
-  EXPECT_THAT(complaint("1234567"), HasSubstr("found 7 bytes"));
+  EXPECT_EQ(complaint("1234567"), "expected a safetensors file of at least 8 bytes, found 7 bytes");
+}
+
+TEST(SafetensorsDamage, NothingBehindTheLength) {
+  EXPECT_EQ(complaint(std::string("\x10\0\0\0\0\0\0\0", 8)), "expected a header of 16 bytes, found a file of 8 bytes");
+  EXPECT_THAT(complaint(std::string(8, '\0')), HasSubstr("0 bytes of JSON"));
 }
 
 TEST(SafetensorsDamage, HeaderBeyondTheFile) {
@@ -83,10 +91,26 @@ TEST(SafetensorsDamage, HeaderTooLargeToBelieve) {
   }
 }
 
+TEST(SafetensorsDamage, HeaderOfTheLargestSizeThatIsBelievedNeedsAFileOfThatSize) {
+  std::string text = safetensors_text(kGood, 32);
+  const uint64_t length = 100'000'000;
+  std::memcpy(text.data(), &length, 8);
+  EXPECT_THAT(complaint(text),
+              AllOf(HasSubstr("a header of 100000000 bytes"), HasSubstr(std::to_string(text.size()) + " bytes")));
+}
+
 TEST(SafetensorsDamage, HeaderThatIsNotJson) {
-  for (const char* header : {"", "{", "{]", "\xff\xfe", "<html>", "{\"a\":1}x", "{\"\xc3\x28\":{}}"}) {
-    EXPECT_THAT(complaint_of_header(header, 0), HasSubstr("expected JSON")) << header;
+  for (const char* header : {"", "{", "{]", "<html>", "{\"a\":1}x", "{\"a\":1e999}", "\xef\xbb\xbf{"}) {
+    EXPECT_THAT(complaint_of_header(header, 0), HasSubstr("JSON, found ")) << header;
   }
+  EXPECT_EQ(complaint_of_header("{\"a\":1,}", 0), "header: expected 8 bytes of JSON, found a syntax error at byte 8");
+}
+
+TEST(SafetensorsDamage, HeaderThatIsNotUtf8) {
+  EXPECT_EQ(complaint_of_header("{\"\xc3\x28\":{}}", 0),
+            "header: expected 9 bytes of UTF-8, found another encoding at byte 4");
+  EXPECT_THAT(complaint_of_header("{\"a\":\"\xff\"}", 0), HasSubstr("UTF-8"));
+  EXPECT_THAT(complaint_of_header(std::string("{\"\xed\xa0\x80\":{}}"), 0), HasSubstr("UTF-8"));
 }
 
 TEST(SafetensorsDamage, HeaderThatIsNoObject) {
@@ -97,7 +121,7 @@ TEST(SafetensorsDamage, HeaderThatIsNoObject) {
 
 TEST(SafetensorsDamage, DeepNestingDoesNotOverflowTheStack) {
   const size_t depth = 100'000;
-  EXPECT_THAT(complaint_of_header(std::string(depth, '['), 0), HasSubstr("expected JSON"));
+  EXPECT_THAT(complaint_of_header(std::string(depth, '['), 0), HasSubstr("100000 bytes of JSON"));
   const std::string deep = std::string(depth, '[') + std::string(depth, ']');
   EXPECT_THAT(complaint_of_header(deep, 0), HasSubstr("a JSON object"));
   EXPECT_THAT(complaint_of_header(one("\"F32\"", deep, "[0,0]"), 0), HasSubstr("w.shape"));
@@ -114,9 +138,22 @@ TEST(SafetensorsDamage, NameThatStandsTwice) {
 
 TEST(SafetensorsDamage, EntryThatDescribesNoTensor) {
   EXPECT_THAT(complaint_of_header(R"({"w":5})", 0), AllOf(StartsWith("w: "), HasSubstr("found 5")));
-  EXPECT_THAT(complaint_of_header(R"({"w":{"shape":[1],"data_offsets":[0,4]}})", 4), HasSubstr("the field dtype"));
-  EXPECT_THAT(complaint_of_header(R"({"w":{"dtype":"F32","data_offsets":[0,4]}})", 4), HasSubstr("the field shape"));
-  EXPECT_THAT(complaint_of_header(R"({"w":{"dtype":"F32","shape":[1]}})", 4), HasSubstr("the field data_offsets"));
+  EXPECT_THAT(complaint_of_header(R"({"w":[]})", 0), AllOf(StartsWith("w: "), HasSubstr("found a list of 0")));
+}
+
+TEST(SafetensorsDamage, EntryWithoutType) {
+  EXPECT_EQ(complaint_of_header(R"({"w":{"shape":[1],"data_offsets":[0,4]}})", 4),
+            "w: expected the field dtype, found no such field");
+}
+
+TEST(SafetensorsDamage, EntryWithoutShape) {
+  EXPECT_EQ(complaint_of_header(R"({"w":{"dtype":"F32","data_offsets":[0,4]}})", 4),
+            "w: expected the field shape, found no such field");
+}
+
+TEST(SafetensorsDamage, EntryWithoutOffsets) {
+  EXPECT_EQ(complaint_of_header(R"({"w":{"dtype":"F32","shape":[1]}})", 4),
+            "w: expected the field data_offsets, found no such field");
 }
 
 TEST(SafetensorsDamage, MetadataThatIsNotStrings) {
@@ -129,9 +166,20 @@ TEST(SafetensorsDamage, UnknownType) {
   EXPECT_THAT(complaint_of_header(one("32", "[1]", "[0,4]"), 4), AllOf(StartsWith("w.dtype: "), HasSubstr("found 32")));
 }
 
+TEST(SafetensorsDamage, NegativeShape) {
+  EXPECT_EQ(complaint_of_header(one("\"F32\"", "[-1]", "[0,4]"), 4), "w.shape: expected sizes of 0 to 2^48, found -1");
+  EXPECT_THAT(complaint_of_header(one("\"F32\"", "[2,-2]", "[0,4]"), 4), StartsWith("w.shape: "));
+}
+
+TEST(SafetensorsDamage, FractionalShape) {
+  for (const char* shape : {"[1.5]", "[1.0]", "[1e3]"}) {
+    EXPECT_THAT(complaint_of_header(one("\"F32\"", shape, "[0,4]"), 4), StartsWith("w.shape: expected sizes")) << shape;
+  }
+}
+
 TEST(SafetensorsDamage, ShapeThatIsNoListOfSizes) {
-  for (const char* shape : {"5", "\"x\"", "{}", "null", "[-1]", "[1.5]", "[\"1\"]", "[null]", "[[1]]",
-                            "[18446744073709551615]", "[281474976710657]", "[1e3]"}) {
+  for (const char* shape :
+       {"5", "\"x\"", "{}", "null", "[\"1\"]", "[null]", "[[1]]", "[18446744073709551615]", "[281474976710657]"}) {
     EXPECT_THAT(complaint_of_header(one("\"F32\"", shape, "[0,4]"), 4), StartsWith("w.shape: ")) << shape;
   }
 }
@@ -170,6 +218,18 @@ TEST(SafetensorsDamage, SizeThatDoesNotFitTheShape) {
 std::string two(const std::string& first, const std::string& second) {
   return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + first +
          R"(},"b":{"dtype":"F32","shape":[1],"data_offsets":)" + second + "}}";
+}
+
+TEST(SafetensorsDamage, TensorOfNoBytesInAPlaceOfItsOwnIsNoHole) {
+  const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                             R"("e":{"dtype":"F32","shape":[0],"data_offsets":[4,4]},)"
+                             R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
+  const Scratch scratch;
+  EXPECT_EQ(SafetensorsFile(scratch.write("x", safetensors_text(header, 8))).tensors().size(), 3u);
+}
+
+TEST(SafetensorsDamage, HoleBeforeTheFirstTensor) {
+  EXPECT_EQ(complaint_of_header(one("\"F32\"", "[1]", "[4,8]"), 8), "w: expected data at byte 0, found data at byte 4");
 }
 
 TEST(SafetensorsDamage, HoleBetweenTensors) {

@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 
 #include "tests/weights/tensor_files.h"
+#include "weights/checkpoint.h"
 
 namespace megalith {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 namespace fs = std::filesystem;
 
@@ -84,6 +86,56 @@ TEST(ResolveModel, CachesAreAskedInOrder) {
   EXPECT_EQ(file_text(first / "config.json"), "{}");
 }
 
+TEST(ResolveModel, OlderNameOfTheCacheVariableCountsWhereTheNewOneIsNotSet) {
+  const Scratch scratch;
+  const auto older = add_snapshot(scratch / "older", "models--org--name", "c1", "main");
+  const auto path = [&](const char* name) { return (scratch / name).string(); };
+  EXPECT_EQ(resolve_model("org/name", std::nullopt, environment_of({{"HUGGINGFACE_HUB_CACHE", path("older")}})), older);
+  EXPECT_THAT(cause_of([&] {
+                resolve_model(
+                    "org/name", std::nullopt,
+                    environment_of({{"HF_HUB_CACHE", path("new")}, {"HUGGINGFACE_HUB_CACHE", path("older")}}));
+              }),
+              Not(HasSubstr("older")));
+}
+
+TEST(ResolveModel, DefaultCacheIsBelowTheHomeOrTheCacheDirectory) {
+  const Scratch scratch;
+  const auto path = [&](const char* name) { return (scratch / name).string(); };
+  const auto home = add_snapshot(scratch / "home/.cache/huggingface/hub", "models--org--name", "c1", "main");
+  const auto other = add_snapshot(scratch / "cache/huggingface/hub", "models--org--name", "c2", "main");
+  EXPECT_EQ(resolve_model("org/name", std::nullopt, environment_of({{"HOME", path("home")}})), home);
+  EXPECT_EQ(resolve_model("org/name", std::nullopt,
+                          environment_of({{"HOME", path("home")}, {"XDG_CACHE_HOME", path("cache")}})),
+            other);
+}
+
+TEST(ResolveModel, TildeInTheCacheVariablesIsTheHomeDirectory) {
+  const Scratch scratch;
+  const auto snapshot = add_snapshot(scratch / "data/hub", "models--org--name", "c1", "main");
+  for (const auto& [variable, value] : {std::pair{"HF_HOME", "~/data"}, {"HF_HUB_CACHE", "~/data/hub"}}) {
+    const auto environment = environment_of({{variable, value}, {"HOME", scratch.path().string()}});
+    EXPECT_TRUE(fs::equivalent(resolve_model("org/name", std::nullopt, environment), snapshot)) << variable;
+  }
+}
+
+TEST(ResolveModel, SnapshotOfLinksToBlobsIsReadAsACheckpoint) {
+  const Scratch scratch;
+  const auto snapshot = add_snapshot(scratch.path(), "models--org--name", "c1", "main");
+  const auto blobs = scratch / "models--org--name/blobs";
+  write_tensors(blobs / "f1", {"a"});
+  write_tensors(blobs / "f2", {"b"});
+  std::ofstream(blobs / "f3") << R"({"weight_map":{"a":"s1.safetensors","b":"s2.safetensors"}})";
+  fs::create_symlink("../../blobs/f1", snapshot / "s1.safetensors");
+  fs::create_symlink("../../blobs/f2", snapshot / "s2.safetensors");
+  fs::create_symlink("../../blobs/f3", snapshot / "model.safetensors.index.json");
+  const auto environment = environment_of({{"HF_HUB_CACHE", scratch.path().string()}});
+  EXPECT_EQ(Checkpoint(resolve_model("org/name", std::nullopt, environment)).tensors().size(), 2u);
+  fs::remove(blobs / "f2");
+  EXPECT_THAT(cause_of([&] { Checkpoint checkpoint(resolve_model("org/name", std::nullopt, environment)); }),
+              HasSubstr("s2.safetensors (a link to a file that is missing)"));
+}
+
 TEST(ResolveModel, RevisionIsAReferenceOrACommit) {
   const Scratch scratch;
   const auto environment = environment_of({{"HF_HUB_CACHE", scratch.path().string()}});
@@ -103,6 +155,27 @@ TEST(ResolveModel, MissingRevisionNamesThoseThatAreThere) {
   add_snapshot(scratch.path(), "models--org--name", "c3");
   EXPECT_THAT(cause_of([&] { resolve_model("org/name", std::nullopt, environment); }),
               AllOf(HasSubstr("org/name"), HasSubstr("snapshots/main"), HasSubstr("v1 (c1)"), HasSubstr("c3")));
+}
+
+TEST(ResolveModel, RepositoryWithoutAnyRevisionIsToldApartFromNoRepository) {
+  const Scratch scratch;
+  const auto environment = environment_of({{"HF_HUB_CACHE", scratch.path().string()}});
+  EXPECT_THAT(cause_of([&] { resolve_model("org/name", std::nullopt, environment); }),
+              Not(HasSubstr("the repository is there")));
+  fs::create_directories(scratch / "models--org--name/refs");
+  EXPECT_THAT(cause_of([&] { resolve_model("org/name", std::nullopt, environment); }),
+              HasSubstr("the repository is there, without any revision"));
+}
+
+TEST(ResolveModel, PinThatIsNotThereIsNamedByItsVariable) {
+  const Scratch scratch;
+  add_snapshot(scratch.path(), "models--Qwen--Qwen3.8-27B", "c1", "main");
+  const auto environment =
+      environment_of({{"HF_HUB_CACHE", scratch.path().string()}, {"QWEN_CHECKPOINT_REVISION", "c2"}});
+  EXPECT_THAT(cause_of([&] { resolve_model("Qwen/Qwen3.8-27B", std::nullopt, environment); }),
+              AllOf(HasSubstr("revision c2 (from QWEN_CHECKPOINT_REVISION)"), HasSubstr("main (c1)")));
+  EXPECT_THAT(cause_of([&] { resolve_model("Qwen/Qwen3.8-27B", "c3", environment); }),
+              AllOf(HasSubstr("revision c3"), Not(HasSubstr("QWEN_CHECKPOINT_REVISION"))));
 }
 
 TEST(ResolveModel, ReferenceWithoutItsSnapshotIsMissing) {
