@@ -45,7 +45,7 @@ make_checkpoint() {
   echo '{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}' \
     >"$model/tokenizer_config.json"
 }
-convert_checkpoint() { "$python" tools/peer/convert.py "$llama" "$model" --outtype bf16 --outfile "$model.gguf"; }
+convert_checkpoint() { "$python" tools/peer/convert.py "$llama" "$model" --no-mtp --outtype bf16 --outfile "$model.gguf"; }
 
 make build
 cmake --build --preset release --target random_checkpoint

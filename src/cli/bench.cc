@@ -11,7 +11,7 @@
 #include "cli/options.h"
 #include "engine/measure.h"
 #include "engine/profile.h"
-#include "machines/cpu/topology.h"
+#include "machines/host.h"
 #include "machines/limits.h"
 
 namespace megalith {
@@ -115,7 +115,7 @@ nlohmann::ordered_json Measurements::json() const {
   const MemoryNeed memory = loaded_.machine->memory();
   result["settings"] = {{"model", loaded_.directory.filename().string()}, {"family", loaded_.model->family()},
                         {"format", loaded_.checkpoint->formats()}, {"machine", loaded_.machine->describe()},
-                        {"processor", processor_name()}, {"threads", options.threads}, {"ranks", program().ranks},
+                        {"processor", describe_host(0).processor}, {"threads", options.threads}, {"ranks", program().ranks},
                         {"position", bench_.position}, {"steps", bench_.steps}, {"repeat", bench_.repeat},
                         {"streamed_bytes", streamed_bytes(program())}, {"tape_bytes", memory.tape},
                         {"state_bytes", memory.states}, {"version", MEGALITH_VERSION}, {"commit", MEGALITH_COMMIT}};
@@ -142,7 +142,7 @@ void Measurements::print() const {
   }
   fmt::print("\n{} ({}, {}); {}; {}; commit {}\nmedian of {}; decode from position {}, {} steps each\n",
              loaded_.directory.filename().string(), loaded_.model->family(), loaded_.checkpoint->formats(),
-             loaded_.machine->describe(), processor_name(), MEGALITH_COMMIT, bench_.repeat, bench_.position, bench_.steps);
+             loaded_.machine->describe(), describe_host(0).processor, MEGALITH_COMMIT, bench_.repeat, bench_.position, bench_.steps);
 }
 
 void Bench::check_flags() const {

@@ -8,8 +8,7 @@
 
 #include "base/error.h"
 #include "cli/embedded.h"
-#include "machines/cpu/instruction_set.h"
-#include "machines/cpu/topology.h"
+#include "machines/host.h"
 #include "text/chat.h"
 #include "weights/environment.h"
 #include "weights/source.h"
@@ -56,7 +55,7 @@ void MachineFlags::add(CLI::App& app) {
   app.add_option("--ranks", ranks, "tensor-parallel parts, as virtual devices in this process")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
-  app.add_option("--threads", threads, "worker threads (default: one for each core that this process may use)")
+  app.add_option("--threads", threads, "worker threads (default: one for each core that this process may use, fewer for small models)")
       ->check(CLI::Range(1, 4096));
   app.add_option("--context", context, "positions of a sequence: prompt and answer")
       ->capture_default_str()
@@ -88,10 +87,11 @@ LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, con
   Phases phases;
   phases.begin("finding the model");
   const std::filesystem::path directory = model.directory();
+  const Host host = describe_host(flags.threads);
   if (!flags.quiet) {
-    fmt::print(stderr, "megalith {}; cpu, {}; {}\n", MEGALITH_VERSION, instruction_set_name(), directory.string());
+    fmt::print(stderr, "megalith {}; cpu, {}; {}\n", MEGALITH_VERSION, host.instruction_set, directory.string());
   }
-  for (const std::string& wish : missing_wishes(read_topology(), flags.threads)) spdlog::warn("{}", wish);
+  for (const std::string& wish : host.missing_wishes) spdlog::warn("{}", wish);
   LoadedModel loaded = load_model(directory, options, &phases);
   spdlog::info("{}", phases.table());
   return loaded;

@@ -13,7 +13,7 @@
 namespace megalith {
 
 struct MachineOptions {
-  int threads = 0;         // 0: as many as the process may use
+  int threads = 0;         // 0: as many as the process may use, and as the weights give work to
   int max_rows = 512;      // of one step
   int max_chosen = 0;      // rows of one step whose logits may be wanted; 0: all of max_rows
   int max_sequences = 1;   // slots for states

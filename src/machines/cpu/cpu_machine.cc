@@ -124,8 +124,13 @@ class CpuMachine : public Machine {
   Workers workers_;
 };
 
-int thread_count(const MachineOptions& options, const Topology& topology) {
-  return options.threads > 0 ? options.threads : topology.default_threads();
+// A worker with less of the tape than this waits longer for the others than it works.
+constexpr int64_t kLeastTape = int64_t{16} << 20;
+
+int thread_count(const MachineOptions& options, const Topology& topology, const Program& program) {
+  if (options.threads > 0) return options.threads;
+  const int64_t worth = std::max<int64_t>(tape_layout(program).bytes * program.ranks / kLeastTape, 1);
+  return static_cast<int>(std::min<int64_t>(topology.default_threads(), worth));
 }
 
 CpuMachine::CpuMachine(Program program, const MachineOptions& options)
@@ -133,7 +138,7 @@ CpuMachine::CpuMachine(Program program, const MachineOptions& options)
       options_(options),
       topology_(read_topology()),
       instruction_set_(instruction_set_name()),
-      schedule_(make_schedule(program_, thread_count(options, topology_))),
+      schedule_(make_schedule(program_, thread_count(options, topology_, program_))),
       layout_(tape_layout(program_)),
       counters_(schedule_.producers.size()),
       waiting_(schedule_.workers <= static_cast<int>(topology_.cpus.size()) ? kSpins : 0, options.deadline_s),
@@ -385,7 +390,7 @@ std::unique_ptr<Machine> make_cpu_machine(Program program, const MachineOptions&
 }
 
 MemoryNeed cpu_memory_need(const Program& program, const MachineOptions& options) {
-  return memory_need(program, options, make_schedule(program, thread_count(options, read_topology())));
+  return memory_need(program, options, make_schedule(program, thread_count(options, read_topology(), program)));
 }
 
 }  // namespace megalith

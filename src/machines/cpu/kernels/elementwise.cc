@@ -53,15 +53,29 @@ void RunSigmoidGate(const OpContext& c, const StepArgs& step, Part part, Scratch
   }
 }
 
+// Taps of sixteen channels, [channel, taps] in memory, as w [taps, 16]; channels past `count` get zeros.
+HWY_INLINE void LoadTaps(const float* taps_of, int64_t taps, int64_t count, float* w) {
+  if (taps == 4 && count == 16) {  // what all known models have
+    for (int64_t j = 0; j < 16; j += kN) {
+      V tap[4];
+      hn::LoadInterleaved4(D(), taps_of + j * 4, tap[0], tap[1], tap[2], tap[3]);
+      for (int64_t t = 0; t < 4; ++t) hn::Store(tap[t], D(), w + t * 16 + j);
+    }
+    return;
+  }
+  std::fill(w, w + taps * 16, 0.0f);
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t t = 0; t < taps; ++t) w[t * 16 + i] = taps_of[i * taps + t];
+  }
+}
+
 // Sixteen channels of a run: y_t = silu(Σ_τ w_τ u_{t-T+1+τ}), taps in order, oldest first. The state is the last T - 1
 // inputs, [T - 1, channels], oldest first.
 HWY_INLINE void ConvChannels(const OpContext& c, const Run& run, int64_t channel, int64_t count, float* history) {
   const int64_t taps = c.op->get<ShortConv>().taps;
   const int64_t width = c.out_width;
-  HWY_ALIGN float w[kMaxTaps * 16] = {};
-  for (int64_t i = 0; i < count; ++i) {
-    for (int64_t tap = 0; tap < taps; ++tap) w[tap * 16 + i] = c.plain_weight(0)[(channel + i) * taps + tap];
-  }
+  HWY_ALIGN float w[kMaxTaps * 16];
+  LoadTaps(c.plain_weight(0) + channel * taps, taps, count, w);
   for (int64_t row = run.first_row; row < run.first_row + run.rows; ++row) {
     V sum[kVectors];
     for (auto& s : sum) s = hn::Zero(D());

@@ -15,16 +15,17 @@
 // k in order, from zero: the same chain for one row and for five hundred, for eight lanes and for sixteen. Where the
 // inputs are cut into segments (Matmul::segments), each has its own chain, and a binary tree joins them.
 //
-// One row streams panels straight from memory, several at once so that enough chains are in flight. Many rows are laid out
-// by input first, a group of them side by side; a block of inputs of a panel, which stays in L1, then passes through all
-// groups, whose sums stay in registers.
+// Few rows stream panels straight from memory, several at once where that takes to keep enough chains in flight. Many rows
+// are laid out by input first, a group of them side by side; a block of inputs of a panel, which stays in L1, then passes
+// through all groups, whose sums stay in registers.
 
 #ifndef MEGALITH_MATMUL_SIZES
 #define MEGALITH_MATMUL_SIZES
 namespace megalith {
 inline constexpr int64_t kRowChunk = 96;     // rows that pass over all of a worker's panels before the next rows do
 inline constexpr int64_t kInputBlock = 256;  // inputs of a panel that stay in L1: 16 kB in bf16
-inline constexpr int64_t kFetchBytes = 1536;  // how far ahead of its use a panel is fetched
+inline constexpr int64_t kFetchBytes = 3072;  // how far ahead of its use a panel is fetched
+inline constexpr int64_t kFarBytes = 8192;   // the same where one panel alone is read: beyond its page, where hardware stops
 inline constexpr int64_t kMaxLevels = 6;     // of the tree: up to 32 segments on a rank, and the one being formed
 }  // namespace megalith
 #endif
@@ -35,7 +36,13 @@ namespace megalith::HWY_NAMESPACE {
 // A panel's line holds 32 outputs (weight.h). Piece p, of 16 / kN, is two vectors: outputs p·kN… and 16 + p·kN….
 inline constexpr int64_t kPieces = 16 / kN;
 inline constexpr int64_t kMaxGroup = kN == 16 ? 12 : 6;  // rows that are formed together: two vectors of sums each
-inline constexpr int64_t kStreams = kN == 16 ? 4 : 2;  // panels that one row reads at once: eight chains
+inline constexpr int64_t kFew = kN == 16 ? 12 : 3;       // rows whose sums of a whole line of outputs stay in registers
+
+// Panels that `rows` rows read at once: at least eight chains, as many as fused multiply-adds take to keep busy.
+constexpr int64_t PanelsAtOnce(int64_t rows) {
+  if (kN == 16) return rows <= 2 ? 4 : rows <= 4 ? 3 : rows <= 6 ? 2 : 1;
+  return rows == 1 ? 2 : 1;
+}
 
 struct Pair {
   V low, high;
@@ -129,30 +136,40 @@ HWY_INLINE void ContinueBlock(const T* block, const float* packed, const Groups&
   }
 }
 
-// Forms sums of one row for kPanels panels at once over `inputs` inputs: a segment, from zero. sums is [panels, 32].
-template <class T, int64_t kPanels>
-HWY_INLINE void StreamRow(const T* panels, int64_t panel_stride, const float* x, int64_t inputs, float* sums) {
+// Forms sums of kRows rows for kPanels panels at once over `inputs` inputs: a segment, from zero. x is [inputs, kRows], sums
+// is [panels, kRows, 32].
+template <class T, int64_t kRows, int64_t kPanels>
+HWY_INLINE void StreamRows(const T* panels, int64_t panel_stride, const float* x, int64_t inputs, float* sums) {
   const D d;
-  constexpr int64_t kChains = kPanels * kPieces;
-  V low[kChains], high[kChains];
-  HWY_UNROLL(8)
-  for (int64_t c = 0; c < kChains; ++c) low[c] = high[c] = hn::Zero(d);
+  constexpr int64_t kAhead = kFetchBytes / (kPanels > 2 ? 2 : 1) / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kLines = kPanels * kPieces;
+  V low[kLines][kRows], high[kLines][kRows], value[kRows];
+  HWY_UNROLL(16)
+  for (int64_t i = 0; i < kLines * kRows; ++i) low[i / kRows][i % kRows] = high[i / kRows][i % kRows] = hn::Zero(d);
   for (int64_t k = 0; k < inputs; ++k) {
-    const V value = hn::Set(d, x[k]);
+    HWY_UNROLL(12)
+    for (int64_t r = 0; r < kRows; ++r) value[r] = hn::Set(d, x[k * kRows + r]);
     HWY_UNROLL(8)
-    for (int64_t c = 0; c < kChains; ++c) {
-      const T* line = panels + (c / kPieces) * panel_stride + k * 32;
-      if (c % kPieces == 0) hwy::Prefetch(line + kFetchBytes / sizeof(T));
-      const Pair w = Expand(line, c % kPieces);
-      low[c] = hn::MulAdd(w.low, value, low[c]);
-      high[c] = hn::MulAdd(w.high, value, high[c]);
+    for (int64_t l = 0; l < kLines; ++l) {
+      const T* line = panels + (l / kPieces) * panel_stride + k * 32;
+      if (l % kPieces == 0) {
+        hwy::Prefetch(line + kAhead);
+        if (kPanels == 1) __builtin_prefetch(line + kFarBytes / sizeof(T), 0, 2);  // into L2
+      }
+      const Pair w = Expand(line, l % kPieces);
+      HWY_UNROLL(12)
+      for (int64_t r = 0; r < kRows; ++r) {
+        low[l][r] = hn::MulAdd(w.low, value[r], low[l][r]);
+        high[l][r] = hn::MulAdd(w.high, value[r], high[l][r]);
+      }
     }
   }
-  HWY_UNROLL(8)
-  for (int64_t c = 0; c < kChains; ++c) {
-    float* s = sums + (c / kPieces) * 32 + (c % kPieces) * kN;
-    hn::StoreU(low[c], d, s);
-    hn::StoreU(high[c], d, s + 16);
+  HWY_UNROLL(16)
+  for (int64_t i = 0; i < kLines * kRows; ++i) {
+    const int64_t l = i / kRows, r = i % kRows;
+    float* s = sums + (l / kPieces * kRows + r) * 32 + l % kPieces * kN;
+    hn::StoreU(low[l][r], d, s);
+    hn::StoreU(high[l][r], d, s + 16);
   }
 }
 
@@ -178,31 +195,39 @@ HWY_INLINE void CopyOutputs(const float* sums, float* out, int64_t outputs) {
 // Number of outputs that panel `panel` has without its padding.
 HWY_INLINE int64_t OutputsOf(const OpContext& c, int64_t panel) { return std::min<int64_t>(32, c.out_width - panel * 32); }
 
-template <class T>
-void OneRow(const OpContext& c, int64_t row, Range panels, int64_t segments, float* levels) {
+// Panels [panel, panel + kPanels) of kRows rows, from their first row on; x is [inputs, kRows].
+template <class T, int64_t kRows, int64_t kPanels>
+HWY_INLINE void FormPanels(const OpContext& c, int64_t panel, int64_t segments, const float* x, float* levels) {
   const int64_t inputs = c.in_width[0];
   const int64_t segment_inputs = inputs / segments;
-  const float* x = c.in[0] + row * inputs;
-  const T* weights = reinterpret_cast<const T*>(c.weight[0]);
-  for (int64_t panel = panels.begin; panel < panels.end;) {
-    const int64_t count = std::min(kStreams, panels.end - panel);
-    const int64_t size = count * 32;
-    int64_t level = 0;
-    for (int64_t segment = 0; segment < segments; ++segment) {
-      const T* w = weights + (panel * inputs + segment * segment_inputs) * 32;
-      const float* xs = x + segment * segment_inputs;
-      float* sums = levels + level * size;
-      switch (count) {
-        case 4: StreamRow<T, 4>(w, inputs * 32, xs, segment_inputs, sums); break;
-        case 3: StreamRow<T, 3>(w, inputs * 32, xs, segment_inputs, sums); break;
-        case 2: StreamRow<T, 2>(w, inputs * 32, xs, segment_inputs, sums); break;
-        default: StreamRow<T, 1>(w, inputs * 32, xs, segment_inputs, sums); break;
-      }
-      level = JoinSegment(levels, level, segment, size);
+  const T* weights = reinterpret_cast<const T*>(c.weight[0]) + panel * inputs * 32;
+  constexpr int64_t kSize = kPanels * kRows * 32;
+  int64_t level = 0;
+  for (int64_t segment = 0; segment < segments; ++segment) {
+    const int64_t first = segment * segment_inputs;
+    StreamRows<T, kRows, kPanels>(weights + first * 32, inputs * 32, x + first * kRows, segment_inputs, levels + level * kSize);
+    level = JoinSegment(levels, level, segment, kSize);
+  }
+  for (int64_t i = 0; i < kPanels * kRows; ++i) {
+    const int64_t p = panel + i / kRows;
+    CopyOutputs(levels + i * 32, c.out + i % kRows * c.out_width + p * 32, OutputsOf(c, p));
+  }
+}
+
+// All rows of a step of at most kRows rows.
+template <class T, int64_t kRows>
+void FewRows(const OpContext& c, int64_t rows, Range panels, int64_t segments, float* levels, float* packed) {
+  if constexpr (kRows > 0) {
+    if (rows < kRows) return FewRows<T, kRows - 1>(c, rows, panels, segments, levels, packed);
+    constexpr int64_t kPanels = PanelsAtOnce(kRows);
+    const float* x = c.in[0];
+    if (kRows > 1) {
+      PackRows(x, c.in_width[0], Groups(kRows), packed);
+      x = packed;
     }
-    for (int64_t p = 0; p < count; ++p, ++panel) {
-      CopyOutputs(levels + p * 32, c.out + row * c.out_width + panel * 32, OutputsOf(c, panel));
-    }
+    int64_t panel = panels.begin;
+    for (; panel + kPanels <= panels.end; panel += kPanels) FormPanels<T, kRows, kPanels>(c, panel, segments, x, levels);
+    for (; panel < panels.end; ++panel) FormPanels<T, kRows, 1>(c, panel, segments, x, levels);
   }
 }
 
@@ -235,8 +260,8 @@ void ManyRows(const OpContext& c, Range rows, Range panels, int64_t segments, fl
 template <class T>
 void MatmulOf(const OpContext& c, int64_t rows, Range panels, float* levels) {
   const int64_t segments = c.op->get<Matmul>().segments;
-  if (rows == 1) return OneRow<T>(c, 0, panels, segments, levels);
   float* packed = levels + kMaxLevels * kRowChunk * 32;
+  if (rows <= kFew) return FewRows<T, kFew>(c, rows, panels, segments, levels, packed);
   for (int64_t row = 0; row < rows; row += kRowChunk) {
     ManyRows<T>(c, {row, std::min(rows, row + kRowChunk)}, panels, segments, levels, packed);
   }
