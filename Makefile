@@ -4,13 +4,14 @@
 MAKEFLAGS += --no-print-directory
 CTEST := ctest --output-on-failure --no-tests=error -j 2
 
-.PHONY: help build demo test sanitize packages format includes clean
+.PHONY: help build demo test sanitize fuzz packages format includes clean
 
 help:
 	@echo "make demo       build, and see a question answered by the small model that comes with Megalith"
 	@echo "make build      build/release/megalith"
 	@echo "make test       build and run all tests"
 	@echo "make sanitize   the tests under the address, undefined-behaviour and thread sanitizers"
+	@echo "make fuzz       the parsers on hostile input, SECONDS (30) for each"
 	@echo "make format     put all sources into the project's format"
 	@echo "make clean      remove build/"
 
@@ -36,7 +37,10 @@ sanitize: packages
 	@cd build/address+undefined && $(CTEST)
 	@cmake --preset thread
 	@cmake --build --preset thread --target test_machines test_engine
-	@cd build/thread && TSAN_OPTIONS=halt_on_error=1 $(CTEST) -R 'Workers|Waiting|Contract|Engine'
+	@cd build/thread && TSAN_OPTIONS=halt_on_error=1 $(CTEST) -R 'Workers|Waiting|Contract|Engine|CpuMachine|Failure|Trace|Limits|TheThreadsDoNotMatter'
+
+fuzz: packages
+	@scripts/fuzz.sh $(or $(SECONDS),30)
 
 includes:
 	@scripts/check-includes.sh

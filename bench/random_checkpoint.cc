@@ -6,13 +6,13 @@
 // Matrices keep the scale of what passes through them; norms lie near one; decays are those of a trained delta net's
 // beginning. What the model says makes no sense.
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <span>
+
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/numbers.h"
@@ -33,10 +33,14 @@ struct Range {
 // What the elements of a weight are, by its use.
 Range range_of(const Op& op, size_t use, const Weight& weight) {
   switch (op.kind) {
-    case OpKind::rms_norm: return op.get<RmsNorm>().zero_centred ? Range{-0.1f, 0.1f} : Range{0.9f, 1.1f};
-    case OpKind::gated_norm: return {0.9f, 1.1f, false, true};
-    case OpKind::gated_delta: return use == 0 ? Range{0.01f, 16, true, true} : Range{0.5f, 1.5f};
-    case OpKind::short_conv: return {-0.9f, 0.9f};
+    case OpKind::rms_norm:
+      return op.get<RmsNorm>().zero_centred ? Range{-0.1f, 0.1f} : Range{0.9f, 1.1f};
+    case OpKind::gated_norm:
+      return {0.9f, 1.1f, false, true};
+    case OpKind::gated_delta:
+      return use == 0 ? Range{0.01f, 16, true, true} : Range{0.5f, 1.5f};
+    case OpKind::short_conv:
+      return {-0.9f, 0.9f};
     default: {
       const float scale = std::sqrt(3.0f / static_cast<float>(weight.shape.back()));  // variance 1 / inputs
       return {-scale, scale};

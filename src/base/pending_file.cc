@@ -1,13 +1,13 @@
 #include "base/pending_file.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/error.h"
 

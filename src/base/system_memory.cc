@@ -1,12 +1,12 @@
 #include "base/system_memory.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
+
+#include <fmt/format.h>
 
 namespace megalith {
 

@@ -1,9 +1,9 @@
 #include "cli/answer.h"
 
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "engine/measure.h"
 #include "machines/limits.h"

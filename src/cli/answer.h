@@ -10,10 +10,11 @@
 
 namespace megalith {
 
-// Runs one request to its end. `on_tokens` gets the new tokens after each step; `stop` is asked after each step, and ends
-// the generation by returning true.
-Generation answer(Engine& engine, Request request, const std::function<void(std::span<const int32_t>)>& on_tokens,
-                  const std::function<bool()>& stop = [] { return false; });
+// Runs one request to its end. `on_tokens` gets the new tokens after each step; `stop` is asked after each step, and
+// ends the generation by returning true.
+Generation answer(
+    Engine& engine, Request request, const std::function<void(std::span<const int32_t>)>& on_tokens,
+    const std::function<bool()>& stop = [] { return false; });
 
 // Tokens without the one that ended the generation.
 std::span<const int32_t> text_tokens(const Generation& generation);

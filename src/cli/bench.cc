@@ -1,8 +1,8 @@
 // megalith bench: how fast this machine runs a model, beside what its memory and its arithmetic allow.
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -44,7 +44,7 @@ struct Bench {
 // What was measured of decoding some number of sequences: a value for each repetition.
 struct DecodeResult {
   int sequences = 1;
-  double bytes = 0;  // of a step
+  double bytes = 0;             // of a step
   std::vector<double> seconds;  // of a step
   std::vector<double> share;    // of the bandwidth measured just before
 };
@@ -90,8 +90,10 @@ void Measurements::round() {
 
 nlohmann::ordered_json rate_json(double amount, const std::vector<double>& seconds) {
   const Spread s = spread_of(seconds);
-  return {{"tokens_per_s", amount / s.median}, {"tokens_per_s_least", amount / s.most},
-          {"tokens_per_s_most", amount / s.least}, {"ms_per_step", 1e3 * s.median}};
+  return {{"tokens_per_s", amount / s.median},
+          {"tokens_per_s_least", amount / s.most},
+          {"tokens_per_s_most", amount / s.least},
+          {"ms_per_step", 1e3 * s.median}};
 }
 
 nlohmann::ordered_json Measurements::json() const {
@@ -113,43 +115,57 @@ nlohmann::ordered_json Measurements::json() const {
   }
   const MachineOptions& options = loaded_.machine->options();
   const MemoryNeed memory = loaded_.machine->memory();
-  result["settings"] = {{"model", loaded_.directory.filename().string()}, {"family", loaded_.model->family()},
-                        {"format", loaded_.checkpoint->formats()}, {"machine", loaded_.machine->describe()},
-                        {"processor", describe_host(0).processor}, {"threads", options.threads}, {"ranks", program().ranks},
-                        {"position", bench_.position}, {"steps", bench_.steps}, {"repeat", bench_.repeat},
-                        {"streamed_bytes", streamed_bytes(program())}, {"tape_bytes", memory.tape},
-                        {"state_bytes", memory.states}, {"version", MEGALITH_VERSION}, {"commit", MEGALITH_COMMIT}};
+  result["settings"] = {{"model", loaded_.directory.filename().string()},
+                        {"family", loaded_.model->family()},
+                        {"format", loaded_.checkpoint->formats()},
+                        {"machine", loaded_.machine->describe()},
+                        {"processor", describe_host(0).processor},
+                        {"threads", options.threads},
+                        {"ranks", program().ranks},
+                        {"position", bench_.position},
+                        {"steps", bench_.steps},
+                        {"repeat", bench_.repeat},
+                        {"streamed_bytes", streamed_bytes(program())},
+                        {"tape_bytes", memory.tape},
+                        {"state_bytes", memory.states},
+                        {"version", MEGALITH_VERSION},
+                        {"commit", MEGALITH_COMMIT}};
   return result;
 }
 
 void Measurements::print() const {
   const Spread bandwidth = spread_of(bandwidth_);
-  fmt::print("memory      {:8.1f} GB/s read  ({:.1f}-{:.1f})\n", bandwidth.median / 1e9, bandwidth.least / 1e9, bandwidth.most / 1e9);
+  fmt::print("memory      {:8.1f} GB/s read  ({:.1f}-{:.1f})\n", bandwidth.median / 1e9, bandwidth.least / 1e9,
+             bandwidth.most / 1e9);
   if (!prefill_.empty()) {
     const Spread fma = spread_of(fma_);
     const Spread s = spread_of(prefill_);
     fmt::print("arithmetic  {:8.1f} GFLOPS f32 ({:.1f}-{:.1f})\n\n", fma.median / 1e9, fma.least / 1e9, fma.most / 1e9);
-    fmt::print("prefill of {} rows: {:.1f} tokens/s ({:.1f}-{:.1f}), {:.1f} GFLOPS, {:.0f}% of the arithmetic\n", bench_.prompt,
-               bench_.prompt / s.median, bench_.prompt / s.most, bench_.prompt / s.least,
+    fmt::print("prefill of {} rows: {:.1f} tokens/s ({:.1f}-{:.1f}), {:.1f} GFLOPS, {:.0f}% of the arithmetic\n",
+               bench_.prompt, bench_.prompt / s.median, bench_.prompt / s.most, bench_.prompt / s.least,
                prefill_flops(program(), bench_.prompt) / s.median / 1e9, 100 * spread_of(prefill_share_).median);
   }
-  fmt::print("\n{:>9} {:>10} {:>10} {:>17} {:>8} {:>9}\n", "sequences", "ms a step", "tokens/s", "least-most", "GB/s", "of memory");
+  fmt::print("\n{:>9} {:>10} {:>10} {:>17} {:>8} {:>9}\n", "sequences", "ms a step", "tokens/s", "least-most", "GB/s",
+             "of memory");
   for (const DecodeResult& d : decode_) {
     const Spread s = spread_of(d.seconds);
-    fmt::print("{:>9} {:>10.2f} {:>10.1f} {:>17} {:>8.1f} {:>8.0f}%\n", d.sequences, 1e3 * s.median, d.sequences / s.median,
-               fmt::format("{:.1f}-{:.1f}", d.sequences / s.most, d.sequences / s.least), d.bytes / s.median / 1e9,
-               100 * spread_of(d.share).median);
+    fmt::print("{:>9} {:>10.2f} {:>10.1f} {:>17} {:>8.1f} {:>8.0f}%\n", d.sequences, 1e3 * s.median,
+               d.sequences / s.median, fmt::format("{:.1f}-{:.1f}", d.sequences / s.most, d.sequences / s.least),
+               d.bytes / s.median / 1e9, 100 * spread_of(d.share).median);
   }
   fmt::print("\n{} ({}, {}); {}; {}; commit {}\nmedian of {}; decode from position {}, {} steps each\n",
              loaded_.directory.filename().string(), loaded_.model->family(), loaded_.checkpoint->formats(),
-             loaded_.machine->describe(), describe_host(0).processor, MEGALITH_COMMIT, bench_.repeat, bench_.position, bench_.steps);
+             loaded_.machine->describe(), describe_host(0).processor, MEGALITH_COMMIT, bench_.repeat, bench_.position,
+             bench_.steps);
 }
 
 void Bench::check_flags() const {
   const int64_t positions = std::max(position + steps, prompt);
   if (positions <= machine.context) return;
-  throw Error({.where = "--context", .expected = fmt::format("at least {} for these steps", positions),
-               .found = fmt::format("{}", machine.context), .next = {}});
+  throw Error({.where = "--context",
+               .expected = fmt::format("at least {} for these steps", positions),
+               .found = fmt::format("{}", machine.context),
+               .next = {}});
 }
 
 void Bench::print_profile(const LoadedModel& loaded, int n) const {
@@ -193,15 +209,27 @@ void add_bench(CLI::App& app) {
   bench->model.add_model(*sub);
   bench->machine.add(*sub);
   sub->add_option("--sequences", bench->sequences, "numbers of sequences to decode together: 1,2,4,8")
-      ->delimiter(',')->capture_default_str()->check(CLI::Range(1, 1024));
-  sub->add_option("--prompt-rows", bench->prompt, "rows of the prefill; 0 leaves it out")->capture_default_str()->check(CLI::Range(0, 1 << 20));
-  sub->add_option("--position", bench->position, "tokens that each sequence has before")->capture_default_str()->check(CLI::Range(0, 1 << 24));
-  sub->add_option("--steps", bench->steps, "decode steps of a measurement")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  sub->add_option("--repeat", bench->repeat, "measurements, of which the median is given")->capture_default_str()->check(CLI::Range(1, 1000));
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  sub->add_option("--prompt-rows", bench->prompt, "rows of the prefill; 0 leaves it out")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 20));
+  sub->add_option("--position", bench->position, "tokens that each sequence has before")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24));
+  sub->add_option("--steps", bench->steps, "decode steps of a measurement")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  sub->add_option("--repeat", bench->repeat, "measurements, of which the median is given")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
   sub->add_flag("--json", bench->json, "one JSON object");
   sub->add_flag("--profile", bench->profile, "also time by op beside its bytes, and where workers waited");
   sub->add_option("--trace", bench->trace, "write a trace of some decode steps for Perfetto to this file");
-  sub->add_option("--trace-steps", bench->trace_steps, "steps of the trace")->capture_default_str()->check(CLI::Range(1, 1000));
+  sub->add_option("--trace-steps", bench->trace_steps, "steps of the trace")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
   sub->callback([bench] { bench->run(); });
 }
 

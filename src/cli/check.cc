@@ -11,7 +11,9 @@ namespace megalith {
 
 namespace {
 
-std::string amount(int64_t bytes) { return human_bytes(static_cast<uint64_t>(bytes)); }
+std::string amount(int64_t bytes) {
+  return human_bytes(static_cast<uint64_t>(bytes));
+}
 
 struct Check {
   ModelOptions model;
@@ -32,12 +34,13 @@ void Check::print(const PreparedModel& p, uint64_t available) const {
   const Checkpoint& files = *p.checkpoint;
   const int ranks = p.program.ranks;
   const auto line = [](const char* what, const std::string& value) { fmt::print("{:<14} {}\n", what, value); };
-  line("model", fmt::format("{}: {}, {} layers, vocabulary {}, {} positions at most", p.directory.string(), p.model->family(),
-                            p.model->layers(), p.model->vocabulary(), p.model->max_positions()));
+  line("model", fmt::format("{}: {}, {} layers, vocabulary {}, {} positions at most", p.directory.string(),
+                            p.model->family(), p.model->layers(), p.model->vocabulary(), p.model->max_positions()));
   line("files", fmt::format("{} with {} tensors, {}, {}; all complete", files.files(), files.tensors().size(),
                             amount(static_cast<int64_t>(files.bytes())), files.formats()));
   line("not needed", fmt::format("{} tensors, {}", p.ignored.tensors, human_bytes(p.ignored.bytes)));
-  line("tokenizer", p.text.tokenizer ? fmt::format("{} tokens", p.text.tokenizer->size()) : "none (prompts by token ids only)");
+  line("tokenizer",
+       p.text.tokenizer ? fmt::format("{} tokens", p.text.tokenizer->size()) : "none (prompts by token ids only)");
   line("chat format", format_line(p.text));
   line("ranks", fmt::format("{} asked for; {} allowed", ranks, fmt::join(p.model->allowed_ranks(), ", ")));
   line("a rank", fmt::format("weights {}, states {} for {} sequence{} of {} positions", amount(p.memory.tape / ranks),
@@ -64,7 +67,9 @@ void add_check(CLI::App& app) {
   check->model.add_model(*sub);
   check->model.add_chat_format(*sub);
   check->machine.add(*sub);
-  sub->add_option("--max-sequences", check->sequences, "sequences at the same time")->capture_default_str()->check(CLI::Range(1, 65536));
+  sub->add_option("--max-sequences", check->sequences, "sequences at the same time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
   sub->callback([check] { check->run(); });
 }
 

@@ -7,8 +7,8 @@
 #include <iostream>
 #include <iterator>
 
-#include "base/error.h"
 #include "cli/options.h"
+#include "text/request_json.h"
 
 namespace megalith {
 
@@ -37,11 +37,7 @@ struct Render {
 
   nlohmann::ordered_json read_request() const {
     const std::string text = request == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_text(request);
-    auto json = nlohmann::ordered_json::parse(text, nullptr, false);
-    if (json.is_discarded()) {
-      throw Error({.where = request, .expected = "an OpenAI chat request in JSON", .found = "text that is not JSON", .next = {}});
-    }
-    return json;
+    return parse_request_json(text, request == "-" ? "standard input" : request);
   }
 };
 

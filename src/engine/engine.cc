@@ -1,9 +1,9 @@
 #include "engine/engine.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -12,7 +12,9 @@ namespace megalith {
 
 namespace {
 
-double seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+double seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 void check_sampling(const Sampling& s) {
   const auto require = [](bool right, const char* where, const char* expected, auto found) {
@@ -28,11 +30,16 @@ void check_sampling(const Sampling& s) {
 
 const char* finish_name(Finish finish) {
   switch (finish) {
-    case Finish::running: return "running";
-    case Finish::end_token: return "stop";
-    case Finish::length: return "length";
-    case Finish::cancelled: return "cancelled";
-    case Finish::failed: return "error";
+    case Finish::running:
+      return "running";
+    case Finish::end_token:
+      return "stop";
+    case Finish::length:
+      return "length";
+    case Finish::cancelled:
+      return "cancelled";
+    case Finish::failed:
+      return "error";
   }
   return "?";
 }
@@ -46,7 +53,8 @@ Engine::Engine(Machine& machine, int64_t vocabulary, int rows_per_step)
 
 void Engine::check(const Request& request) const {
   const auto context = static_cast<size_t>(machine_.options().context);
-  if (request.prompt.empty()) throw Error({.where = "prompt", .expected = "at least one token", .found = "none", .next = {}});
+  if (request.prompt.empty())
+    throw Error({.where = "prompt", .expected = "at least one token", .found = "none", .next = {}});
   if (request.prompt.size() > context || (request.prompt.size() == context && request.max_tokens > 0)) {
     throw Error({.where = "prompt",
                  .expected = fmt::format("fewer than {} tokens, the context", context),
@@ -62,7 +70,8 @@ void Engine::check(const Request& request) const {
     }
   }
   if (request.max_tokens < 0) {
-    throw Error({.where = "max_tokens", .expected = "0 or more", .found = fmt::format("{}", request.max_tokens), .next = {}});
+    throw Error(
+        {.where = "max_tokens", .expected = "0 or more", .found = fmt::format("{}", request.max_tokens), .next = {}});
   }
   check_sampling(request.sampling);
 }
@@ -77,7 +86,9 @@ Engine::Id Engine::add(Request request) {
   return id;
 }
 
-const Generation& Engine::generation(Id id) const { return sequences_.at(id).generation; }
+const Generation& Engine::generation(Id id) const {
+  return sequences_.at(id).generation;
+}
 
 void Engine::forget(Id id) {
   cancel(id);
@@ -136,7 +147,8 @@ void Engine::add_rows() {
       Sequence& sequence = sequences_.at(id);
       const auto left = rows_per_step_ - static_cast<int64_t>(step_.rows.size());
       const bool in_prompt = sequence.done < static_cast<int64_t>(sequence.request.prompt.size());
-      if (left > 0 && in_prompt == prefill && (prefill || !sequence.generation.tokens.empty())) add_rows_of(sequence, id, left);
+      if (left > 0 && in_prompt == prefill && (prefill || !sequence.generation.tokens.empty()))
+        add_rows_of(sequence, id, left);
     }
     // A sequence that has come to its prompt's end above waits for the next step.
     if (!prefill && static_cast<int64_t>(step_.rows.size()) == rows_per_step_) break;
@@ -157,8 +169,8 @@ bool Engine::step() {
   return true;
 }
 
-// The op that gave the first value that is not finite in the last step's rows of a sequence. Only this sequence's rows are
-// done again, since doing so changes states.
+// The op that gave the first value that is not finite in the last step's rows of a sequence. Only this sequence's rows
+// are done again, since doing so changes states.
 std::string Engine::origin_of_failure(int slot) {
   StepArgs again;
   for (const Run& run : step_.runs) {
@@ -184,8 +196,9 @@ void Engine::take_token(Id id, int32_t token) {
   }
   if (sequence.request.max_tokens == 0) return finish(sequence, Finish::length);
   if (token < 0) {
-    g.error = fmt::format("step {}: the logits after position {} are not finite; the first values that are not come from {}",
-                          steps_, sequence.done - 1, origin_of_failure(sequence.slot));
+    g.error =
+        fmt::format("step {}: the logits after position {} are not finite; the first values that are not come from {}",
+                    steps_, sequence.done - 1, origin_of_failure(sequence.slot));
     return finish(sequence, Finish::failed);
   }
   g.tokens.push_back(token);

@@ -13,8 +13,8 @@ namespace megalith {
 
 // One text to be continued.
 struct Request {
-  std::vector<int32_t> prompt;      // at least one token
-  int64_t max_tokens = 512;         // that may be generated
+  std::vector<int32_t> prompt;  // at least one token
+  int64_t max_tokens = 512;     // that may be generated
   Sampling sampling;
   std::vector<int32_t> end_tokens;  // generation ends after one of these; empty: only at the budget
 };
@@ -62,8 +62,8 @@ class Engine {
   struct Sequence {
     Request request;
     Generation generation;
-    int slot = -1;           // of the machine's states; -1 while waiting
-    int64_t done = 0;        // tokens whose states are in the machine
+    int slot = -1;     // of the machine's states; -1 while waiting
+    int64_t done = 0;  // tokens whose states are in the machine
     Clock::time_point start, first_token;
   };
 
@@ -84,7 +84,7 @@ class Engine {
   std::vector<Id> running_;  // in the order of arrival
   std::vector<int> free_slots_;
   StepArgs step_;
-  std::vector<Id> chosen_;  // whose row each chosen row is
+  std::vector<Id> chosen_;     // whose row each chosen row is
   std::vector<float> tokens_;  // of each chosen row
   int64_t steps_ = 0;
 };

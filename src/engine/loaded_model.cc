@@ -1,9 +1,9 @@
 #include "engine/loaded_model.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-
-#include <algorithm>
 
 #include "base/error.h"
 #include "base/system_memory.h"
@@ -27,7 +27,7 @@ void add_end_tokens(PreparedModel& loaded) {
 void check_vocabulary(const PreparedModel& loaded) {
   const int64_t rows = loaded.model->vocabulary();
   if (loaded.text.tokenizer && loaded.text.tokenizer->size() > rows) {
-    throw Error({.where = (loaded.directory / "tokenizer.json").string(),
+    throw Error({.where = "the tokenizer of " + loaded.directory.string(),
                  .expected = fmt::format("at most {} tokens, as config.json's vocab_size says", rows),
                  .found = fmt::format("{}", loaded.text.tokenizer->size()),
                  .next = "The tokenizer is of another model: download the directory again."});
@@ -55,8 +55,8 @@ void check_context(const Model& model, const MachineOptions& machine) {
 const Tokenizer& TextModel::require_tokenizer() const {
   if (!tokenizer) {
     throw Error({.where = directory.string(),
-                 .expected = "tokenizer.json",
-                 .found = "none",
+                 .expected = "tokenizer.json or tiktoken.model",
+                 .found = "neither",
                  .next = "Download it, or give token ids (--tokens)."});
   }
   return *tokenizer;
@@ -74,23 +74,39 @@ const ChatFormat& TextModel::require_format() const {
   return *format;
 }
 
-TextModel load_text(const std::filesystem::path& directory, const std::optional<std::string>& name, int64_t model_rows) {
-  TextModel text;
-  text.directory = directory;
-  const auto path = directory / "tokenizer.json";
-  if (std::filesystem::exists(path)) text.tokenizer = Tokenizer::from_file(path.string(), static_cast<int32_t>(model_rows));
-  const auto chat_template = load_chat_template(directory);
-  if (name) {
-    text.format = chat_format(*name);
-  } else if (chat_template) {
-    // Raw prompts need no format, so a template of another family is a mistake only where a chat is asked for.
+namespace {
+
+// The format that the directory's template, or the vocabulary's own marks, speak for. Raw prompts need none, so a
+// template of another family is a mistake only where a chat is asked for.
+void detect_format(TextModel& text) {
+  std::optional<DetectedFormat> detected;
+  if (const auto chat_template = load_chat_template(text.directory)) {
     try {
-      const DetectedFormat detected = detect_chat_format(*chat_template);
-      text.format = chat_format(detected.name, detected.thinking);
+      detected = detect_chat_format(*chat_template);
     } catch (const Error& error) {
       text.unknown_format = error;
-      spdlog::info("{}: {}", directory.string(), error.cause());
     }
+  }
+  if (!detected && text.tokenizer) detected = detect_chat_format(*text.tokenizer);
+  if (detected) {
+    text.unknown_format.reset();
+    text.format = chat_format(detected->name, detected->thinking);
+  } else if (text.unknown_format) {
+    spdlog::info("{}: {}", text.directory.string(), text.unknown_format->cause());
+  }
+}
+
+}  // namespace
+
+TextModel load_text(const std::filesystem::path& directory, const std::optional<std::string>& name,
+                    int64_t model_rows) {
+  TextModel text;
+  text.directory = directory;
+  text.tokenizer = Tokenizer::from_directory(directory, static_cast<int32_t>(model_rows));
+  if (name) {
+    text.format = chat_format(*name);
+  } else {
+    detect_format(text);
   }
   return text;
 }
@@ -141,9 +157,10 @@ LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions
   PreparedModel prepared = prepare_model(directory, options, phases);
   require_memory(prepared.memory, available_memory());
   if (phases) phases->begin("program and schedule");
-  LoadedModel loaded = {std::move(prepared.directory), std::move(prepared.checkpoint), std::move(prepared.model),
-                        make_cpu_machine(std::move(prepared.program), options.machine), std::move(prepared.text),
-                        std::move(prepared.generation), std::move(prepared.end_tokens)};
+  LoadedModel loaded = {std::move(prepared.directory), std::move(prepared.checkpoint),
+                        std::move(prepared.model),     make_cpu_machine(std::move(prepared.program), options.machine),
+                        std::move(prepared.text),      std::move(prepared.generation),
+                        std::move(prepared.end_tokens)};
   if (phases) phases->begin("weights");
   {
     Progress progress("loading weights", static_cast<uint64_t>(prepared.memory.tape), options.quiet);

@@ -53,9 +53,10 @@ struct PreparedModel {
   MemoryNeed memory;                // of the machine that the options describe
 };
 
-// Reads configuration, tokenizer and the headers of all tensor files, and checks them. Throws Error for all that is wrong
-// with the directory or the options. With `phases`, says where the time went.
-PreparedModel prepare_model(const std::filesystem::path& directory, const LoadOptions& options, Phases* phases = nullptr);
+// Reads configuration, tokenizer and the headers of all tensor files, and checks them. Throws Error for all that is
+// wrong with the directory or the options. With `phases`, says where the time went.
+PreparedModel prepare_model(const std::filesystem::path& directory, const LoadOptions& options,
+                            Phases* phases = nullptr);
 
 // Throws Error, with the numbers, where `need` is more than this process may still have.
 void require_memory(const MemoryNeed& need, uint64_t available);

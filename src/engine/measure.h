@@ -24,7 +24,8 @@ double prefill_seconds(Machine& machine, int64_t vocabulary, int rows);
 // One traced step of those that decode_seconds times: its tasks, in seconds since it began.
 std::vector<TaskSpan> traced_decode(Machine& machine, int64_t vocabulary, int sequences, int position);
 
-// Bytes that all ranks together must read and write in such a step, weights and states; and the operations of a prefill.
+// Bytes that all ranks together must read and write in such a step, weights and states; and the operations of a
+// prefill.
 double decode_bytes(const Program& program, int sequences, int position);
 double prefill_flops(const Program& program, int rows);
 

@@ -1,8 +1,8 @@
 #include "engine/profile.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/progress.h"

@@ -16,8 +16,8 @@ class Profile {
   Profile(const Program& program, const CostArgs& args, int workers);
 
   void add(const std::vector<TaskSpan>& step);
-  // A line for each kind of op, most time first: milliseconds of a step (the mean over workers), its share, bytes and GB/s, and
-  // how long workers waited before they could begin it.
+  // A line for each kind of op, most time first: milliseconds of a step (the mean over workers), its share, bytes and
+  // GB/s, and how long workers waited before they could begin it.
   std::string table() const;
 
  private:

@@ -13,7 +13,8 @@ struct Host {
   std::vector<std::string> missing_wishes;
 };
 
-// `threads` as in MachineOptions. Throws Error where the processor has no instruction set that the kernels are built for.
+// `threads` as in MachineOptions. Throws Error where the processor has no instruction set that the kernels are built
+// for.
 Host describe_host(int threads);
 
 }  // namespace megalith

@@ -9,8 +9,8 @@ namespace megalith {
 // caches, and of fused multiply-adds in f32.
 class CpuLimits {
  public:
-  // With `threads` workers, pinned as the CPU machine pins its own (0: as many as it would have), over `bytes` of memory that
-  // they touch first. Throws Error when the memory cannot be had.
+  // With `threads` workers, pinned as the CPU machine pins its own (0: as many as it would have), over `bytes` of
+  // memory that they touch first. Throws Error when the memory cannot be had.
   CpuLimits(int threads, int64_t bytes);
   ~CpuLimits();
 

@@ -6,9 +6,9 @@
 
 namespace megalith {
 
-// Attention is summed in chunks of this many positions, each by itself. The chunks that a row sees are dealt to spans, a
-// span's chunks are joined in order, and so are the spans: one order of sums, and work for several workers in a single
-// row. Part of the contract on bits.
+// Attention is summed in chunks of this many positions, each by itself. The chunks that a row sees are dealt to spans,
+// a span's chunks are joined in order, and so are the spans: one order of sums, and work for several workers in a
+// single row. Part of the contract on bits.
 inline constexpr int64_t kAttentionChunk = 256;
 inline constexpr int64_t kAttentionSpans = 8;
 
@@ -24,6 +24,8 @@ constexpr Range attention_span(int64_t positions, int64_t span) {
 
 // What a span gives for a head: Σ e^(score - max) · value, dim floats, then the max, then Σ e^(score - max). A row of
 // partial sums is [span, head, dim + 2].
-constexpr int64_t partial_width(int64_t heads, int64_t dim) { return kAttentionSpans * heads * (dim + 2); }
+constexpr int64_t partial_width(int64_t heads, int64_t dim) {
+  return kAttentionSpans * heads * (dim + 2);
+}
 
 }  // namespace megalith

@@ -43,9 +43,9 @@ struct Candidate {
 Bpe::Bpe(const std::array<int32_t, 256>& bytes, const std::vector<Merge>& merges) : bytes_(bytes) {
   slots_.resize(std::bit_ceil(merges.size() * 2 + 2));
   shift_ = 64 - std::countr_zero(slots_.size());
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    uint64_t pair = pair_of(merges[rank].left, merges[rank].right);
-    slot(pair) = {pair, static_cast<int32_t>(rank), merges[rank].result};
+  for (const Merge& merge : merges) {
+    uint64_t pair = pair_of(merge.left, merge.right);
+    slot(pair) = {pair, merge.rank, merge.result};
   }
 }
 

@@ -13,13 +13,14 @@ struct Merge {
   int32_t left = 0;
   int32_t right = 0;
   int32_t result = 0;
+  int32_t rank = 0;
 };
 
 // Immutable; encode() may be called from several threads at once.
 class Bpe {
  public:
-  // `bytes` are the ids of the 256 one-byte tokens, -1 for bytes without a token; merges in order of rank, the best
-  // first. A pair that comes twice has its later rank.
+  // `bytes` are the ids of the 256 one-byte tokens, -1 for bytes without a token; of the merges, the lowest rank is the
+  // best. A pair that comes twice has its later rank.
   Bpe(const std::array<int32_t, 256>& bytes, const std::vector<Merge>& merges);
 
   // Appends the ids of a piece: the pair of best rank is merged, the leftmost of equals, until no pair is left.

@@ -76,4 +76,11 @@ std::string_view trim(std::string_view text) {
   return trim_left(text.substr(0, trailing_blanks(text)));
 }
 
+std::string shortened(std::string_view text) {
+  size_t bytes = 80;
+  if (text.size() <= bytes) return std::string(text);
+  while (bytes > 0 && (static_cast<uint8_t>(text[bytes]) & 0xc0) == 0x80) --bytes;
+  return std::string(text.substr(0, bytes)) + "...";
+}
+
 }  // namespace megalith

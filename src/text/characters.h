@@ -3,6 +3,7 @@
 // Single characters of UTF-8 text: where they end, and which of them are blank.
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace megalith {
@@ -27,5 +28,8 @@ size_t trailing_blanks(std::string_view text);
 // The text without blanks at both ends. Needs UTF-8.
 std::string_view trim(std::string_view text);
 std::string_view trim_left(std::string_view text);
+
+// A text as an Error shows it: not more than 80 bytes of it, in whole characters. Needs UTF-8.
+std::string shortened(std::string_view text);
 
 }  // namespace megalith

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "text/chatml_qwen.h"
+#include "text/kimi_k3.h"
 
 namespace megalith {
 
@@ -33,9 +34,14 @@ bool is_qwen38(std::string_view text) {
   return recognises_chatml_qwen(kQwen38, text);
 }
 
+std::unique_ptr<const ChatFormat> make_k3(std::optional<bool> thinking) {
+  return make_kimi_k3({.thinking = thinking.value_or(true)});
+}
+
 constexpr std::array kFormats = {
     Format{kQwen35.name, make_qwen<kQwen35>, is_qwen35},
     Format{kQwen38.name, make_qwen<kQwen38>, is_qwen38},
+    Format{KimiK3::kName, make_k3, recognises_kimi_k3},
 };
 
 // Templates test their switch in one of two ways, and so tell what an absent one means: where only `true` is looked
@@ -64,6 +70,11 @@ DetectedFormat detect_chat_format(std::string_view template_text) {
                .expected = fmt::format("the template of a known format ({})", fmt::join(chat_format_names(), ", ")),
                .found = "another one",
                .next = "Name the format with --chat-format."});
+}
+
+std::optional<DetectedFormat> detect_chat_format(const Tokenizer& tokenizer) {
+  if (has_kimi_k3_marks(tokenizer)) return DetectedFormat{std::string(KimiK3::kName), true};
+  return std::nullopt;
 }
 
 std::unique_ptr<const ChatFormat> chat_format(std::string_view name, std::optional<bool> thinking) {

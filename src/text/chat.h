@@ -22,15 +22,31 @@ struct ToolCall {
   std::string id;
   std::string name;
   nlohmann::ordered_json arguments = nlohmann::ordered_json::object();
+  std::string arguments_text = {};  // the JSON as it was given; empty where it was no text, or nothing was in it
 };
 
 struct Message {
   Role role = Role::user;
   std::string content;
-  std::optional<std::string> reasoning_content;  // assistant
-  std::vector<ToolCall> tool_calls;              // assistant
-  std::string name;                              // optional; not part of any prompt yet
-  std::string tool_call_id;                      // tool
+  std::optional<std::string> reasoning_content;                    // assistant
+  std::vector<ToolCall> tool_calls;                                // assistant
+  std::string name;                                                // of the speaker, or of the tool; optional
+  std::string tool_call_id;                                        // tool
+  nlohmann::ordered_json tools = nlohmann::ordered_json::array();  // system: more tools, from here on
+};
+
+// Whether tools are to be called.
+struct ToolChoice {
+  enum class Kind { automatic, none, required, function };
+  Kind kind = Kind::automatic;
+  std::string function = {};  // function: the one to call
+};
+
+// What the answer is to be written as.
+struct ResponseFormat {
+  enum class Kind { text, json_object, json_schema };
+  Kind kind = Kind::text;
+  nlohmann::ordered_json schema = nullptr;  // json_schema
 };
 
 struct ChatRequest {
@@ -41,6 +57,8 @@ struct ChatRequest {
   std::optional<bool> preserve_thinking;                           // absent: the format's default
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // the last message is the model's own, to be continued
+  ToolChoice tool_choice = {};
+  ResponseFormat response_format = {};
 };
 
 // Reads the chat fields of an OpenAI request; other fields (model, temperature, ...) are not looked at.
@@ -71,6 +89,10 @@ struct DetectedFormat {
 
 // Recognises the template of a known format by what it contains. Error, listing the formats, when it is none of them.
 DetectedFormat detect_chat_format(std::string_view template_text);
+
+// The format of a checkpoint that comes without a template, by the marks in its vocabulary. Nothing when no format has
+// marks of its own there.
+std::optional<DetectedFormat> detect_chat_format(const Tokenizer& tokenizer);
 
 // The names of all formats.
 std::vector<std::string> chat_format_names();

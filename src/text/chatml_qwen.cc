@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "text/characters.h"
 #include "text/chatml_qwen_parser.h"
+#include "text/python_json.h"
 
 namespace megalith {
 
@@ -35,34 +36,6 @@ constexpr std::string_view kEffortXhigh =
 constexpr std::string_view kEffortLow =
     "Reasoning effort is set to low. Keep your thinking brief and focused, moving directly to the conclusion without "
     "unnecessary elaboration.";
-
-// Python's repr of a float; the shortest digits, as JSON libraries have them, differ in form only.
-std::string python_float(double value) {
-  std::string text = fmt::format("{}", value);
-  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
-}
-
-std::string json_string(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-// JSON as Python's json.dumps writes it: ", " and ": " between the parts, no escapes for letters.
-std::string python_json(const Json& value) {
-  std::string text;
-  if (value.is_object()) {
-    for (const auto& [key, part] : value.items()) {
-      text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", json_string(key), python_json(part));
-    }
-    return "{" + text + "}";
-  }
-  if (value.is_array()) {
-    for (const Json& part : value) text += (text.empty() ? "" : ", ") + python_json(part);
-    return "[" + text + "]";
-  }
-  if (value.is_number_float()) return python_float(value.get<double>());
-  if (value.is_string()) return json_string(value.get_ref<const std::string&>());
-  return value.dump();
-}
 
 std::string python_scalar(const Json& value) {
   if (value.is_null()) return "None";
@@ -156,7 +129,7 @@ class Renderer {
     if (!form_.effort) return "";
     std::string effort = request_.reasoning_effort.value_or("xhigh");
     if (effort != "xhigh" && effort != "medium" && effort != "low") {
-      throw refused("reasoning_effort", "none, low, medium or xhigh", fmt::format("\"{}\"", effort), "");
+      throw refused("reasoning_effort", "none, low, medium or xhigh", fmt::format("\"{}\"", shortened(effort)), "");
     }
     if (!thinks_ || effort == "medium") return "";
     return effort == "xhigh" ? kEffortXhigh : kEffortLow;

@@ -64,7 +64,8 @@ std::string typed(std::string_view value, const Json* schema) {
   bool null = bare == "null" || bare == "None";
   if (types.contains("string") || types.empty()) return null && types.contains("null") ? "null" : json_string(value);
   if (null) return "null";
-  if (Json::accept(bare)) return std::string(bare);
+  // The parser takes a zero byte for the end of a text.
+  if (bare.find('\0') == std::string_view::npos && Json::accept(bare)) return std::string(bare);
   // Prompts of the 3.5 form show booleans as Python writes them.
   if (types.contains("boolean") && (bare == "True" || bare == "False")) return bare == "True" ? "true" : "false";
   return json_string(value);
@@ -135,8 +136,8 @@ class CallReader {
   // A value ends at </parameter>; where that was forgotten, before the next tag at the beginning of a line.
   bool take_value(std::string_view& value) {
     size_t end = rest_.find(kParameterEnd);
-    size_t next = rest_.find("\n<parameter=");
-    bool forgotten = end == std::string_view::npos || next < end;
+    size_t next = rest_.substr(0, end).find("\n<parameter=");
+    bool forgotten = end == std::string_view::npos || next != std::string_view::npos;
     if (end == std::string_view::npos) next = std::min(next, rest_.find("\n</function>"));
     if (forgotten) end = next;
     if (end == std::string_view::npos) {

@@ -46,13 +46,15 @@ class Channel {
   Channel(Kind kind, bool keep_first_blanks) : kind_(kind), begun_(keep_first_blanks) {}
 
   void add(std::string_view text, std::vector<OutputEvent>& events) {
-    held_ += text;
-    if (!begun_) held_ = std::string(trim_left(held_));
-    size_t end = trailing_blanks(held_);
-    if (end == 0) return;
-    begun_ = true;
-    events.push_back({.kind = kind_, .text = held_.substr(0, end)});
-    held_.erase(0, end);
+    if (!begun_) text = trim_left(text);
+    size_t end = trailing_blanks(text);
+    if (end > 0) {
+      begun_ = true;
+      held_ += text.substr(0, end);
+      events.push_back({.kind = kind_, .text = std::move(held_)});
+      held_.clear();
+    }
+    held_ += text.substr(end);
   }
 
   // Gives out the held blanks, for a text that was cut within them.

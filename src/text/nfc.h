@@ -1,6 +1,6 @@
 #pragma once
 
-// Unicode normalisation form C.
+// Unicode normalisation form C, as the tokenizers library has it.
 
 #include <string>
 #include <string_view>

@@ -17,7 +17,8 @@ const char* finish_reason_name(FinishReason reason) {
 void MessageOutput::add(const OutputEvent& event) {
   switch (event.kind) {
     case OutputEvent::Kind::reasoning:
-      reasoning_content = reasoning_content.value_or("") + event.text;
+      if (!reasoning_content) reasoning_content.emplace();
+      *reasoning_content += event.text;
       break;
     case OutputEvent::Kind::content:
       content += event.text;

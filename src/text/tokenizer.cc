@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "text/cut_long_text.h"
 #include "text/nfc.h"
+#include "text/tiktoken_file.h"
 #include "text/tokenizer_tables.h"
 #include "text/utf8_stream.h"
 
@@ -49,15 +51,20 @@ void check_utf8(std::string_view text) {
                .next = "Convert the text to UTF-8 first."});
 }
 
-}  // namespace
-
-std::string joined(std::span<const Segment> segments) {
-  std::string text;
-  for (const Segment& segment : segments) text += segment.text;
-  return text;
+// A part with its added tokens recognised, or none of them. Needs UTF-8.
+void encode_part(const TokenizerTables& tables, std::string_view text, bool control, std::vector<int32_t>& ids) {
+  size_t done = 0;
+  while (control) {
+    auto match = tables.added.find(text, done);
+    if (!match) break;
+    encode_run(tables, text.substr(done, match->begin - done), ids);
+    ids.push_back(match->id);
+    done = match->end;
+  }
+  encode_run(tables, text.substr(done), ids);
 }
 
-Tokenizer Tokenizer::from_file(const std::string& path, int32_t model_rows) {
+std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file) text << file.rdbuf();
@@ -67,11 +74,42 @@ Tokenizer Tokenizer::from_file(const std::string& path, int32_t model_rows) {
                  .found = std::strerror(errno),
                  .next = "Check the path of the checkpoint."});
   }
-  return from_json(text.str(), path, model_rows);
+  return text.str();
+}
+
+}  // namespace
+
+std::string joined(std::span<const Segment> segments) {
+  std::string text;
+  for (const Segment& segment : segments) text += segment.text;
+  return text;
+}
+
+Tokenizer Tokenizer::from_file(const std::string& path, int32_t model_rows) {
+  return from_json(read_file(path), path, model_rows);
 }
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name, int32_t model_rows) {
   return Tokenizer(std::make_shared<const TokenizerTables>(make_tokenizer_tables(json, name, model_rows)));
+}
+
+Tokenizer Tokenizer::from_tiktoken(const std::string& path, int32_t model_rows) {
+  std::string config = (std::filesystem::path(path).parent_path() / "tokenizer_config.json").string();
+  return from_tiktoken(read_file(path), path, read_file(config), config, model_rows);
+}
+
+Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, const std::string& ranks_name, std::string_view config,
+                                   const std::string& config_name, int32_t model_rows) {
+  return Tokenizer(std::make_shared<const TokenizerTables>(
+      make_tiktoken_tables({ranks, ranks_name}, {config, config_name}, model_rows)));
+}
+
+std::optional<Tokenizer> Tokenizer::from_directory(const std::filesystem::path& directory, int32_t model_rows) {
+  auto json = directory / "tokenizer.json";
+  if (std::filesystem::exists(json)) return from_file(json.string(), model_rows);
+  auto ranks = directory / "tiktoken.model";
+  if (std::filesystem::exists(ranks)) return from_tiktoken(ranks.string(), model_rows);
+  return std::nullopt;
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials) const {
@@ -81,6 +119,13 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials)
 
 std::vector<int32_t> Tokenizer::encode(std::span<const Segment> segments) const {
   std::vector<int32_t> ids;
+  if (tables_->segments_apart) {
+    for (const Segment& segment : segments) {
+      check_utf8(segment.text);
+      cut_long_text(segment.text, [&](auto part) { encode_part(*tables_, part, segment.control, ids); });
+    }
+    return ids;
+  }
   std::string run;
   auto end_run = [&] {
     encode_run(*tables_, run, ids);

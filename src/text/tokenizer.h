@@ -1,8 +1,9 @@
 #pragma once
 
-// Byte-level BPE from a checkpoint's tokenizer.json: bytes to token ids and back.
+// Byte-level BPE from a checkpoint's files, tokenizer.json or tiktoken.model: bytes to token ids and back.
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,8 +19,8 @@ struct TokenizerTables;
 enum class Specials { recognised, plain_text };
 
 // A part of a rendered prompt. Added tokens are looked for in control parts only; a plain part that spells one stays
-// ordinary text. Text between two added tokens is split as one run, whatever parts it came from, so harmless prompts
-// get the ids of their joined text.
+// ordinary text. With a tokenizer.json, text between two added tokens is split as one run, whatever parts it came from,
+// so harmless prompts get the ids of their joined text; with a tiktoken.model each part is encoded by itself.
 struct Segment {
   std::string text;
   bool control = false;
@@ -37,6 +38,13 @@ class Tokenizer {
   static Tokenizer from_file(const std::string& path, int32_t model_rows = 0);
   // The same for the text of a tokenizer.json; `name` stands for the file in errors.
   static Tokenizer from_json(std::string_view json, const std::string& name, int32_t model_rows = 0);
+  // A tiktoken.model, with the tokenizer_config.json beside it. Error as from_file(); it names the line.
+  static Tokenizer from_tiktoken(const std::string& path, int32_t model_rows = 0);
+  // The same for the texts of the two files; `ranks_name` and `config_name` stand for them in errors.
+  static Tokenizer from_tiktoken(std::string_view ranks, const std::string& ranks_name, std::string_view config,
+                                 const std::string& config_name, int32_t model_rows = 0);
+  // What a checkpoint's directory has: tokenizer.json, else tiktoken.model, else nothing.
+  static std::optional<Tokenizer> from_directory(const std::filesystem::path& directory, int32_t model_rows = 0);
 
   // Linear in the text but for a logarithm. Error when the text is not UTF-8.
   std::vector<int32_t> encode(std::string_view text, Specials specials) const;

@@ -21,9 +21,7 @@ constexpr const char* kByteLevelPattern =
 constexpr int64_t kMostGaps = 1 << 16;  // ids without a token, before an id counts as damaged
 
 std::string shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  constexpr size_t kLongest = 80;
-  return text.size() <= kLongest ? text : text.substr(0, trailing_blanks(text.substr(0, kLongest))) + "...";
+  return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 // The characters in which byte-level vocabularies write bytes: printable Latin-1 as itself, the rest from U+0100 on.
@@ -39,13 +37,13 @@ struct ByteAlphabet {
     }
   }
 
-  // A token as bytes; one with a character outside the alphabet stands for itself, as the ByteLevel decoder has it.
-  std::string bytes(std::string_view token) const {
+  // What a token's characters stand for; nothing where one of them is not of the alphabet.
+  std::optional<std::string> bytes(std::string_view token) const {
     std::string result;
     for (std::string_view rest = token; !rest.empty();) {
       Character next = first_character(rest);
       int byte = next.kind == Character::Kind::whole && next.code < byte_of.size() ? byte_of[next.code] : -1;
-      if (byte < 0) return std::string(token);
+      if (byte < 0) return std::nullopt;
       result += static_cast<char>(byte);
       rest.remove_prefix(next.bytes);
     }
@@ -249,12 +247,12 @@ class Maker {
       tables_.special[static_cast<size_t>(added.id)] = added.special;
     }
     ids_.reserve(file_.vocabulary.size());
-    ByteAlphabet alphabet;
     for (const auto& [text, number] : file_.vocabulary) {
       if (is_added(text, number)) continue;  // listed in both places; plain text must not reach it
       std::string path = fmt::format("model.vocab[\"{}\"]", text);
       int32_t id = checked_id(number, path);
-      put(id, alphabet.bytes(text), path);
+      // As the ByteLevel decoder has it, a token outside the alphabet stands for itself.
+      put(id, alphabet_.bytes(text).value_or(text), path);
       if (!ids_.emplace(text, id).second) damaged(path, "a token that is new", "it a second time");
     }
     join(texts);
@@ -277,8 +275,9 @@ class Maker {
     std::array<int32_t, 256> bytes;
     bytes.fill(-1);
     for (const auto& [text, id] : ids_) {
-      std::string_view token = tables_.token(id);
-      if (token.size() == 1) bytes[static_cast<uint8_t>(token[0])] = id;
+      // Texts are written in the alphabet, so that no token outside it is reached.
+      bool one_byte = tables_.token(id).size() == 1 && alphabet_.bytes(text);
+      if (one_byte) bytes[static_cast<uint8_t>(tables_.token(id)[0])] = id;
     }
     for (int byte = 0; byte < 256; ++byte) {
       bool in_utf8 = byte != 0xc0 && byte != 0xc1 && byte < 0xf5;
@@ -290,7 +289,7 @@ class Maker {
     merges.reserve(file_.merges.size());
     for (size_t i = 0; i < file_.merges.size(); ++i) {
       const auto& [left, right] = file_.merges[i];
-      merges.push_back({merge_id(left, i), merge_id(right, i), merge_id(left + right, i)});
+      merges.push_back({merge_id(left, i), merge_id(right, i), merge_id(left + right, i), static_cast<int32_t>(i)});
     }
     tables_.bpe.emplace(bytes, merges);
     read_ignore_merges();
@@ -309,12 +308,15 @@ class Maker {
     if (!ignore.is_null() && !ignore.is_boolean()) damaged("model.ignore_merges", "true or false", shown(ignore));
     tables_.ignore_merges = ignore == true;
     if (!tables_.ignore_merges) return;
-    for (const auto& [text, id] : ids_) tables_.whole.emplace(tables_.token(id), id);
+    for (const auto& [text, id] : ids_) {
+      if (alphabet_.bytes(text)) tables_.whole.emplace(tables_.token(id), id);
+    }
   }
 
   const std::string& name_;
   TokenizerFile file_;
   const Json& rest_;
+  const ByteAlphabet alphabet_;
   TokenizerTables tables_;
   std::vector<AddedTokens::Added> added_;
   std::unordered_map<std::string_view, int32_t> ids_;  // of file_.vocabulary's texts

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a tokenizer.json comes to once it is read and checked.
+// What a tokenizer's files come to once they are read and checked.
 
 #include <array>
 #include <cstdint>
@@ -55,6 +55,7 @@ struct TokenizerTables {
   bool ignore_merges = false;
   std::unordered_map<std::string_view, int32_t> whole;  // with ignore_merges: pieces that are one token
   AddedTokens added;
+  bool segments_apart = false;  // each segment is encoded by itself, after long texts are cut
 
   std::string_view token(int32_t id) const {
     auto at = static_cast<size_t>(id);

@@ -174,6 +174,19 @@ TEST(Render, NeedsNoModelWhereTheFormatIsNamed) {
   EXPECT_EQ(r.out, "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n<think>\n");
 }
 
+// A directory as Kimi K3's: tiktoken.model, and no template.
+TEST(Render, FindsTheFormatOfAVocabularyWithoutATemplate) {
+  const std::string model = "--model " + test_data("text/kimi").string();
+  const std::string request = R"({"messages":[{"role":"user","content":"Hi"}],"thinking":false})";
+  const Result r = run("render --request - " + model, request);
+  EXPECT_EQ(r.status, 0) << r.out;
+  EXPECT_THAT(r.out, testing::StartsWith("<|open|>message role=\"user\"<|sep|>Hi<|close|>message<|sep|><|end_of_msg|>"));
+  const Result ids = run("render --ids --request - " + model, request);
+  EXPECT_EQ(ids.status, 0) << ids.out;
+  const Result back = run("detokenize " + model + " " + ids.out.substr(0, ids.out.find('\n')));
+  EXPECT_THAT(back.out, HasSubstr("Hi"));
+}
+
 TEST(Errors, CommandLineMistakesEndWithStatusTwoBeforeAnythingLoads) {
   for (const char* arguments : {"", "nonsense", "generate --frobnicate", "generate --prompt", "generate --ranks 0 --prompt x",
                                 "generate --chat maybe --prompt x", "generate --temperature nan --prompt x", "logits --tokens 1",

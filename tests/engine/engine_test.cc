@@ -1,8 +1,8 @@
 #include "engine/engine.h"
 
-#include <gtest/gtest.h>
-
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "engine/forward.h"
@@ -21,7 +21,9 @@ class EngineTest : public testing::Test {
                                    {.threads = 2, .max_rows = 32, .max_sequences = 4, .context = kContext});
     return one;
   }
-  static Engine engine(int rows_per_step = 32) { return {*loaded().machine, loaded().model->vocabulary(), rows_per_step}; }
+  static Engine engine(int rows_per_step = 32) {
+    return {*loaded().machine, loaded().model->vocabulary(), rows_per_step};
+  }
 
   // A prompt that differs for every number.
   static std::vector<int32_t> prompt(int number, int size) {
@@ -37,12 +39,15 @@ class EngineTest : public testing::Test {
   }
 };
 
-Sampling sampled(uint64_t seed) { return {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .min_p = 0.01f, .seed = seed}; }
+Sampling sampled(uint64_t seed) {
+  return {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .min_p = 0.01f, .seed = seed};
+}
 
 TEST_F(EngineTest, GreedyTextEqualsTheGoldenContinuation) {
   const auto json = read_json(test_data("qwen-a/golden.json"));
   const auto greedy = json["runs"]["f32"]["greedy"].get<std::vector<int32_t>>();
-  const Generation g = alone({.prompt = json["prompt"].get<std::vector<int32_t>>(), .max_tokens = 32, .sampling = {}, .end_tokens = {}});
+  const Generation g =
+      alone({.prompt = json["prompt"].get<std::vector<int32_t>>(), .max_tokens = 32, .sampling = {}, .end_tokens = {}});
   EXPECT_EQ(g.tokens, greedy);
   EXPECT_EQ(g.finish, Finish::length);
   EXPECT_GT(g.prefill_s, 0);
@@ -52,7 +57,10 @@ TEST_F(EngineTest, GreedyTextEqualsTheGoldenContinuation) {
 TEST_F(EngineTest, TextOfARequestIsTheSameAloneAndAmongOthers) {
   std::vector<Request> requests;
   for (int i = 0; i < 9; ++i) {
-    requests.push_back({.prompt = prompt(i, 1 + i * 9), .max_tokens = 6 + i % 4, .sampling = i % 2 ? sampled(static_cast<uint64_t>(i)) : Sampling{}, .end_tokens = {}});
+    requests.push_back({.prompt = prompt(i, 1 + i * 9),
+                        .max_tokens = 6 + i % 4,
+                        .sampling = i % 2 ? sampled(static_cast<uint64_t>(i)) : Sampling{},
+                        .end_tokens = {}});
   }
   Engine e = engine(13);
   std::vector<Engine::Id> ids;
@@ -123,11 +131,16 @@ TEST_F(EngineTest, BadRequestsAreRefusedWithTheFieldAndBothNumbers) {
     }
     return std::string();
   };
-  const auto with = [&](Sampling s) { return Request{.prompt = {1}, .max_tokens = 1, .sampling = s, .end_tokens = {}}; };
-  EXPECT_NE(refusal({.prompt = {}, .max_tokens = 1, .sampling = {}, .end_tokens = {}}).find("at least one token"), std::string::npos);
-  const std::string too_long = refusal({.prompt = prompt(1, kContext), .max_tokens = 1, .sampling = {}, .end_tokens = {}});
+  const auto with = [&](Sampling s) {
+    return Request{.prompt = {1}, .max_tokens = 1, .sampling = s, .end_tokens = {}};
+  };
+  EXPECT_NE(refusal({.prompt = {}, .max_tokens = 1, .sampling = {}, .end_tokens = {}}).find("at least one token"),
+            std::string::npos);
+  const std::string too_long =
+      refusal({.prompt = prompt(1, kContext), .max_tokens = 1, .sampling = {}, .end_tokens = {}});
   EXPECT_NE(too_long.find("fewer than 96"), std::string::npos) << too_long;
-  EXPECT_NE(refusal({.prompt = {1024}, .max_tokens = 1, .sampling = {}, .end_tokens = {}}).find("0 to 1023"), std::string::npos);
+  EXPECT_NE(refusal({.prompt = {1024}, .max_tokens = 1, .sampling = {}, .end_tokens = {}}).find("0 to 1023"),
+            std::string::npos);
   EXPECT_NE(refusal({.prompt = {-1}, .max_tokens = 1, .sampling = {}, .end_tokens = {}}), "");
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_NE(refusal(with({.temperature = nan})).find("temperature"), std::string::npos);

@@ -1,9 +1,9 @@
 // What happens where weights are damaged: the request that meets the damage ends with an error that says where, and the
 // others go on as if it had never been there.
 
-#include <gtest/gtest.h>
-
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "engine/engine.h"
 #include "program/builder.h"
@@ -22,7 +22,8 @@ Program small_program(int ranks) {
   const Split by_token = Builder::split_outputs({{kVocabulary, kVocabulary}});
   Value x = b.embed(b.matrix("embed", kVocabulary, kHidden, by_token));
   b.at("L0");
-  const Value h = b.matmul(x, b.matrix("layers.0.up", 2 * kHidden, kHidden, Builder::split_outputs({{2 * kHidden, 2}})));
+  const Value h =
+      b.matmul(x, b.matrix("layers.0.up", 2 * kHidden, kHidden, Builder::split_outputs({{2 * kHidden, 2}})));
   x = b.add(x, b.matmul(h, b.matrix("layers.0.down", kHidden, 2 * kHidden, Builder::split_inputs({2 * kHidden, 2}))));
   b.at("");
   const Value logits = b.all_gather(b.matmul(b.choose_rows(x), b.matrix("head", kVocabulary, kHidden, by_token)));
@@ -38,7 +39,8 @@ std::vector<float> values_of(const std::string& name, int64_t size) {
 }
 
 std::unique_ptr<Machine> machine_with(const RandomWeights& weights, int ranks) {
-  auto machine = make_cpu_machine(small_program(ranks), {.threads = 2, .max_rows = 16, .max_sequences = 4, .context = 64});
+  auto machine =
+      make_cpu_machine(small_program(ranks), {.threads = 2, .max_rows = 16, .max_sequences = 4, .context = 64});
   machine->load(weights, nullptr);
   return machine;
 }
@@ -68,7 +70,8 @@ TEST(Failure, ANotFiniteValueEndsItsRequestNamesStepAndOpAndLeavesOthersAlone) {
       EXPECT_EQ(engine.generation(bad).finish, Finish::failed);
       EXPECT_NE(engine.generation(bad).error.find("step 1"), std::string::npos) << engine.generation(bad).error;
       EXPECT_NE(engine.generation(bad).error.find("position 1"), std::string::npos) << engine.generation(bad).error;
-      EXPECT_NE(engine.generation(bad).error.find("come from embed"), std::string::npos) << engine.generation(bad).error;
+      EXPECT_NE(engine.generation(bad).error.find("come from embed"), std::string::npos)
+          << engine.generation(bad).error;
       EXPECT_TRUE(engine.generation(bad).tokens.empty());
       EXPECT_EQ(engine.generation(good).tokens, expected);
 

@@ -49,7 +49,8 @@ TEST(Memory, LogitsTakeRoomForTheRowsThatAreChosenNotForAll) {
 TEST(Memory, AModelThatDoesNotFitIsRefusedWithTheNumbers) {
   const MemoryNeed need = {.tape = 5'000'000'000, .states = 1'000'000'000, .activations = 500'000'000};
   const std::string cause = cause_of([&] { require_memory(need, 6'000'000'000); });
-  for (const char* text : {"6.50 GB", "5.00 GB", "1.00 GB", "500.00 MB", "6.00 GB"}) EXPECT_THAT(cause, HasSubstr(text));
+  for (const char* text : {"6.50 GB", "5.00 GB", "1.00 GB", "500.00 MB", "6.00 GB"})
+    EXPECT_THAT(cause, HasSubstr(text));
   require_memory(need, 6'500'000'000);
 }
 

@@ -1,10 +1,10 @@
 #include "engine/profile.h"
 
+#include <set>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "engine/measure.h"
 #include "tests/support/golden.h"
@@ -16,7 +16,8 @@ namespace {
 using testing::HasSubstr;
 
 Loaded load(int ranks, int threads) {
-  return load_model(test_data("qwen-a/target"), ranks, {.threads = threads, .max_rows = 32, .max_sequences = 4, .context = 64});
+  return load_model(test_data("qwen-a/target"), ranks,
+                    {.threads = threads, .max_rows = 32, .max_sequences = 4, .context = 64});
 }
 
 TEST(Trace, HasEveryTaskOnceWithItsWorkersTimesInOrder) {

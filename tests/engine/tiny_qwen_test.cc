@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include <filesystem>
+
+#include <gtest/gtest.h>
 
 #include "engine/engine.h"
 #include "engine/loaded_model.h"
@@ -9,7 +9,9 @@
 namespace megalith {
 namespace {
 
-std::filesystem::path tiny_qwen() { return std::filesystem::path(MEGALITH_SOURCE_DIR) / "models/tiny-qwen"; }
+std::filesystem::path tiny_qwen() {
+  return std::filesystem::path(MEGALITH_SOURCE_DIR) / "models/tiny-qwen";
+}
 
 LoadedModel load(int ranks) {
   LoadOptions options;
@@ -33,7 +35,8 @@ TEST(TinyQwen, TokensAndGreedyTextEqualTransformersForAllRanks) {
     }
     engine.run();
     for (size_t i = 0; i < ids.size(); ++i) {
-      EXPECT_EQ(engine.generation(ids[i]).tokens, cases[i]["greedy_ids"].get<std::vector<int32_t>>()) << ranks << " ranks";
+      EXPECT_EQ(engine.generation(ids[i]).tokens, cases[i]["greedy_ids"].get<std::vector<int32_t>>())
+          << ranks << " ranks";
     }
   }
 }
@@ -43,15 +46,20 @@ TEST(TinyQwen, AnswersTheQuestionOfTheDemo) {
   const LoadedModel loaded = load(1);
   ChatRequest request;
   request.messages.push_back({.role = Role::user,
-                              .content = "Mia has 48 marbles. She gives 15 marbles to Tom and then finds 7 more. How many "
-                                         "marbles does Mia have now?"});
+                              .content =
+                                  "Mia has 48 marbles. She gives 15 marbles to Tom and then finds 7 more. How many "
+                                  "marbles does Mia have now?"});
   const Tokenizer& tokenizer = loaded.text.require_tokenizer();
   const ChatFormat& format = loaded.text.require_format();
   Engine engine(*loaded.machine, loaded.model->vocabulary(), 64);
-  const auto id = engine.add({.prompt = tokenizer.encode(format.render(request)), .max_tokens = 256, .sampling = {}, .end_tokens = loaded.end_tokens});
+  const auto id = engine.add({.prompt = tokenizer.encode(format.render(request)),
+                              .max_tokens = 256,
+                              .sampling = {},
+                              .end_tokens = loaded.end_tokens});
   engine.run();
   EXPECT_EQ(engine.generation(id).finish, Finish::end_token);
-  const MessageOutput message = parse_output(*format.parser(tokenizer, request), engine.generation(id).tokens, FinishReason::stop);
+  const MessageOutput message =
+      parse_output(*format.parser(tokenizer, request), engine.generation(id).tokens, FinishReason::stop);
   EXPECT_EQ(message.content, "Mia has 40 marbles now.");
   EXPECT_TRUE(message.reasoning_content.has_value());
 }

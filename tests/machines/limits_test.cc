@@ -1,9 +1,9 @@
 #include "machines/limits.h"
 
-#include <gtest/gtest.h>
-
 #include <numeric>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "machines/cpu/instruction_set.h"
 #include "machines/cpu/kernels/limits.h"

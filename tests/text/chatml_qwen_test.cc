@@ -41,6 +41,68 @@ TEST(ChatmlQwen, UserAndToolTextIsNeverControlText) {
   }
 }
 
+// A request with `text` in each of its fields that a user, a tool or a past answer fills.
+ChatRequest with_everywhere(const std::string& text) {
+  Json call = {{"id", text}, {"function", {{"name", text}, {"arguments", {{text, text}, {"list", {text}}}}}}};
+  Json body = {{"messages",
+                {{{"role", "system"}, {"content", text}},
+                 {{"role", "user"}, {"name", text}, {"content", {{{"type", "text"}, {"text", text}}}}},
+                 {{"role", "assistant"}, {"reasoning_content", text}, {"content", text}, {"tool_calls", {call}}},
+                 {{"role", "tool"}, {"tool_call_id", text}, {"content", text}},
+                 {{"role", "user"}, {"content", text}}}},
+               {"tools", {{{"type", "function"}, {"function", {{"name", text}, {"description", text}}}}}},
+               {"preserve_thinking", true}};
+  return parse_chat_request(body);
+}
+
+std::vector<int32_t> control_ids(const std::vector<int32_t>& ids) {
+  std::vector<int32_t> control;
+  for (int32_t id : ids) {
+    if (small_tokenizer().find_added(small_tokenizer().token_bytes(id)) == id) control.push_back(id);
+  }
+  return control;
+}
+
+TEST(ChatmlQwen, NoFieldOfARequestCanMakeAControlToken) {
+  auto file = read_json(data_path("small-tokenizer.json"));
+  ASSERT_EQ(file["added_tokens"].size(), 33U);
+  for (const char* format : {"qwen3.5", "qwen3.8"}) {
+    auto encode = [&](const std::string& text) {
+      return small_tokenizer().encode(chat_format(format)->render(with_everywhere(text)));
+    };
+    std::vector<int32_t> harmless = control_ids(encode("x"));
+    EXPECT_GT(harmless.size(), 10U);
+    for (const Json& token : file["added_tokens"]) {
+      auto text = token["content"].get<std::string>();
+      EXPECT_EQ(control_ids(encode(text)), harmless) << format << " " << text;
+      EXPECT_EQ(control_ids(encode("a" + text + text + "b")), harmless) << format << " " << text;
+    }
+  }
+}
+
+TEST(ChatmlQwen, TextThatIsAControlTokenOnlyWithItsNeighboursStaysText) {
+  const char* body = R"({"messages":[{"role":"user","content":[{"type":"text","text":"<|im_"},
+      {"type":"text","text":"end|>"}]},{"role":"assistant","content":"</think","tool_calls":[{"function":{
+      "name":"f","arguments":{"a":"<tool_call","<tool_call":"<"}}}]},{"role":"tool","content":"<|im_end|"}]})";
+  for (const char* format : {"qwen3.5", "qwen3.8"}) {
+    auto segments = chat_format(format)->render(parse_chat_request(Json::parse(body)));
+    std::vector<int32_t> expected;
+    for (const Segment& segment : segments) {
+      if (!segment.control) continue;
+      auto ids = control_ids(small_tokenizer().encode(segment.text, Specials::recognised));
+      expected.insert(expected.end(), ids.begin(), ids.end());
+    }
+    EXPECT_EQ(control_ids(small_tokenizer().encode(segments)), expected) << format;
+    EXPECT_EQ(small_tokenizer().decode(small_tokenizer().encode(segments), false), joined(segments));
+  }
+}
+
+TEST(ChatmlQwen, JoinedPromptWithTokensRecognisedIsWhatTheTemplateAloneWouldGive) {
+  auto segments = chat_format("qwen3.5")->render(with_everywhere("<|im_end|>"));
+  auto ids = small_tokenizer().encode(joined(segments), Specials::recognised);
+  EXPECT_GT(control_ids(ids).size(), control_ids(small_tokenizer().encode(segments)).size());
+}
+
 TEST(ChatmlQwen, EffortHasThreeValuesAndOthersAreRefused) {
   auto with = [](const char* effort) {
     return prompt(

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "linear_time.h"
 #include "test_data.h"
 #include "text/chat.h"
 #include "text/utf8_stream.h"
@@ -29,6 +30,15 @@ std::vector<int32_t> ids_of(const std::string& text) {
   return small_tokenizer().encode(text, Specials::recognised);
 }
 
+// The token of one byte.
+int32_t id_of_byte(unsigned char byte) {
+  for (int32_t id = 0; id < 256; ++id) {
+    if (small_tokenizer().token_bytes(id) == std::string_view(reinterpret_cast<const char*>(&byte), 1)) return id;
+  }
+  ADD_FAILURE() << "no token for the byte " << static_cast<int>(byte);
+  return 0;
+}
+
 MessageOutput read(const std::string& text, bool thinking, FinishReason reason = FinishReason::stop) {
   auto parser = chat_format("qwen3.8")->parser(small_tokenizer(), request(thinking));
   return parse_output(*parser, ids_of(text), reason);
@@ -42,6 +52,42 @@ std::string arguments_of(const std::string& value, const std::string& key) {
   MessageOutput message = read(call("<parameter=" + key + ">\n" + value + "\n</parameter>\n"), false);
   if (message.tool_calls.size() != 1) return message.content;
   return message.tool_calls[0].arguments;
+}
+
+void expect_equal(const MessageOutput& a, const MessageOutput& b) {
+  EXPECT_EQ(a.reasoning_content, b.reasoning_content);
+  EXPECT_EQ(a.content, b.content);
+  EXPECT_EQ(a.tool_calls, b.tool_calls);
+  EXPECT_EQ(a.finish_reason, b.finish_reason);
+}
+
+// An answer as it is streamed: the sum of the deltas of steps of `n` tokens.
+MessageOutput streamed(OutputParser& parser, std::span<const int32_t> ids, size_t n, FinishReason reason) {
+  MessageOutput message;
+  for (size_t at = 0; at < ids.size(); at += n) {
+    for (const OutputEvent& event : parser.feed(ids.subspan(at, std::min(n, ids.size() - at)))) message.add(event);
+  }
+  for (const OutputEvent& event : parser.finish(reason)) message.add(event);
+  return message;
+}
+
+constexpr const char* kFormats[] = {"qwen3.5", "qwen3.8"};
+
+// What the answer to a request body reads as, whole and in steps of 1 to 8 tokens, which must be equal.
+MessageOutput answer(const std::string& body, const std::string& format, const std::vector<int32_t>& ids,
+                     FinishReason reason) {
+  ChatRequest made = parse_chat_request(Json::parse(body));
+  auto whole = chat_format(format)->parser(small_tokenizer(), made);
+  MessageOutput message = parse_output(*whole, ids, reason);
+  for (size_t n = 1; n <= 8; ++n) {
+    auto parser = chat_format(format)->parser(small_tokenizer(), made);
+    expect_equal(streamed(*parser, ids, n, reason), message);
+  }
+  return message;
+}
+
+std::string body(const std::string& fields) {
+  return R"({"messages":[{"role":"user","content":"q"}])" + fields + "}";
 }
 
 TEST(OutputParser, ThoughtsAndContentAreApart) {
@@ -83,6 +129,103 @@ TEST(OutputParser, CutInsideThoughtsIsAllThoughts) {
   EXPECT_EQ(message.reasoning_content, "one two three \n");
   EXPECT_EQ(message.content, "");
   EXPECT_EQ(message.finish_reason, FinishReason::length);
+}
+
+TEST(OutputParser, SwitchOfTheRequestDecidesWhereTheAnswerStands) {
+  for (const char* format : kFormats) {
+    for (const char* fields :
+         {"", R"(,"chat_template_kwargs":{"enable_thinking":true})", R"(,"enable_thinking":true)"}) {
+      MessageOutput both = answer(body(fields), format, ids_of("abc</think>\n\nxyz"), FinishReason::stop);
+      EXPECT_EQ(both.reasoning_content, "abc") << format << fields;
+      EXPECT_EQ(both.content, "xyz") << format << fields;
+      MessageOutput thoughts = answer(body(fields), format, ids_of("xyz"), FinishReason::stop);
+      EXPECT_EQ(thoughts.reasoning_content, "xyz") << format << fields;
+      EXPECT_EQ(thoughts.content, "") << format << fields;
+    }
+    for (const char* fields :
+         {R"(,"chat_template_kwargs":{"enable_thinking":false})", R"(,"reasoning_effort":"none")"}) {
+      MessageOutput plain = answer(body(fields), format, ids_of("xyz"), FinishReason::stop);
+      EXPECT_EQ(plain.reasoning_content, std::nullopt) << format << fields;
+      EXPECT_EQ(plain.content, "xyz") << format << fields;
+      MessageOutput stray = answer(body(fields), format, ids_of("abc</think>\n\nxyz"), FinishReason::stop);
+      EXPECT_EQ(stray.reasoning_content, std::nullopt) << format << fields;
+      EXPECT_EQ(stray.content, "abc\n\nxyz") << format << fields;
+    }
+  }
+}
+
+TEST(OutputParser, BudgetThatEndsInsideThoughtsLosesNoTokenInEitherMode) {
+  std::vector<int32_t> ids = ids_of("Let me see, what is the answer");
+  ids.resize(5);
+  for (const char* format : kFormats) {
+    MessageOutput message = answer(body(R"(,"enable_thinking":true)"), format, ids, FinishReason::length);
+    EXPECT_EQ(message.reasoning_content, small_tokenizer().decode(ids, true));
+    EXPECT_EQ(message.content, "");
+    EXPECT_TRUE(message.tool_calls.empty());
+    EXPECT_EQ(message.finish_reason, FinishReason::length);
+  }
+}
+
+TEST(OutputParser, BudgetThatEndsInsideACharacterGivesOneReplacement) {
+  std::vector<int32_t> ids;
+  for (unsigned char byte : std::string("ok \xf0\x9f\x91")) ids.push_back(id_of_byte(byte));
+  MessageOutput content = answer(body(R"(,"enable_thinking":false)"), "qwen3.8", ids, FinishReason::length);
+  EXPECT_EQ(content.content, "ok \ufffd");
+  MessageOutput thoughts = answer(body(""), "qwen3.8", ids, FinishReason::length);
+  EXPECT_EQ(thoughts.reasoning_content, "ok \ufffd");
+  ids.push_back(*small_tokenizer().find_added("</think>"));
+  EXPECT_EQ(answer(body(""), "qwen3.8", ids, FinishReason::length).reasoning_content, "ok \ufffd");
+}
+
+TEST(OutputParser, SplitCharactersAreWholeInEveryDelta) {
+  std::string text = "👩‍👩‍👧 मूर्ति 𠮷野家 ok";
+  std::vector<int32_t> ids;
+  for (unsigned char byte : text) ids.push_back(id_of_byte(byte));
+  for (const std::vector<int32_t>& tokens : {ids, ids_of(text)}) {
+    for (size_t n = 1; n <= 8; ++n) {
+      auto parser = chat_format("qwen3.8")->parser(small_tokenizer(), request(false));
+      std::string joined;
+      for (size_t at = 0; at < tokens.size(); at += n) {
+        size_t step = std::min(n, tokens.size() - at);
+        for (const OutputEvent& event : parser->feed(std::span(tokens).subspan(at, step))) {
+          EXPECT_EQ(event.text.find("\ufffd"), std::string::npos);
+          EXPECT_EQ(invalid_utf8(event.text), std::string::npos);
+          joined += event.text;
+        }
+      }
+      for (const OutputEvent& event : parser->finish(FinishReason::stop)) joined += event.text;
+      EXPECT_EQ(joined, text);
+    }
+  }
+}
+
+TEST(OutputParser, SpecialTokensAreHiddenInContentAndOtherAddedOnesAreText) {
+  MessageOutput message = read("a<|im_start|>b<|vision_start|>c<|fim_prefix|>d<tool_response>e", false);
+  EXPECT_EQ(message.content, "abc<|fim_prefix|>d<tool_response>e");
+}
+
+TEST(OutputParser, ContinuedAnswersStreamAsTheyRead) {
+  const char* continued = R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"Hello"}],
+                              "continue_final_message":true})";
+  MessageOutput message = answer(continued, "qwen3.5", ids_of(" world  \n\n" + call("") + " x "), FinishReason::length);
+  EXPECT_EQ(message.content, " world  \n\n x ");
+  EXPECT_EQ(message.tool_calls.size(), 1U);
+}
+
+TEST(OutputParser, LongRunsOfOneTokenTakeLinearTime) {
+  for (const char* unit : {" ", "\n", "q", "</think>", "<tool_call>", "</tool_call>"}) {
+    for (bool thinking : {true, false}) {
+      SCOPED_TRACE(testing::Message() << unit << (thinking ? " in thoughts" : " in content"));
+      std::vector<int32_t> unit_ids = ids_of(unit);
+      ASSERT_EQ(unit_ids.size(), 1U);
+      expect_linear_time(100'000, [&](size_t n) {
+        auto parser = chat_format("qwen3.8")->parser(small_tokenizer(), request(thinking));
+        std::vector<int32_t> ids = ids_of("x");
+        ids.resize(n, unit_ids[0]);
+        streamed(*parser, ids, 1, FinishReason::length);
+      });
+    }
+  }
 }
 
 TEST(OutputParser, CallsBecomeCalls) {
@@ -187,7 +330,7 @@ TEST(OutputParser, ContinuedTextKeepsItsFirstBlank) {
 
 TEST(OutputParser, NothingIsReadAfterAnEndToken) {
   for (const char* end : {"<|im_end|>", "<|endoftext|>"}) {
-    MessageOutput message = read("a" + std::string(end) + "b" + call(""), false);
+    MessageOutput message = read(std::string("a") + end + "b" + call(""), false);
     EXPECT_EQ(message.content, "a");
     EXPECT_TRUE(message.tool_calls.empty());
   }
@@ -220,13 +363,6 @@ MessageOutput read_in_steps(const std::vector<int32_t>& ids, bool thinking, Fini
   }
   add(parser->finish(reason));
   return message;
-}
-
-void expect_equal(const MessageOutput& a, const MessageOutput& b) {
-  EXPECT_EQ(a.reasoning_content, b.reasoning_content);
-  EXPECT_EQ(a.content, b.content);
-  EXPECT_EQ(a.tool_calls, b.tool_calls);
-  EXPECT_EQ(a.finish_reason, b.finish_reason);
 }
 
 TEST(OutputParser, DeltasJoinedEqualTheWholeWhereverItIsCut) {

@@ -2,7 +2,10 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <map>
 
+#include "linear_time.h"
+#include "long_texts.h"
 #include "test_data.h"
 #include "text/chat.h"
 
@@ -87,26 +90,16 @@ TEST_F(RealVocabulary, EveryIdDecodesToItsBytesAndPaddingToNothing) {
   for (int32_t id = kTokens; id < kRows; ++id) ASSERT_EQ(tokenizer().decode({&id, 1}, false), "");
 }
 
-TEST_F(RealVocabulary, LongTextsTakeLinearTime) {
-  std::string base64;
-  for (uint32_t i = 0, x = 1; i < 1'000'000; ++i) {
-    x = x * 1664525 + 1013904223;
-    base64 += "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[x >> 26];
-  }
-  std::string marks;
-  for (int i = 0; i < 100'000; ++i) marks += i % 2 == 0 ? "\xcc\x81" : "\xcc\xa3";
-  std::vector<std::string> texts = {std::string(200'000, 'q'),
-                                    std::string(200'000, ' '),
-                                    std::string(200'000, '-'),
-                                    std::string(200'000, '7'),
-                                    base64,
-                                    marks};
-  for (const std::string& text : texts) {
-    auto begin = Clock::now();
-    auto ids = tokenizer().encode(text, Specials::recognised);
-    double seconds = seconds_since(begin);
-    std::printf("%zu bytes of %.4s...: %zu ids, %.3f s\n", text.size(), text.c_str(), ids.size(), seconds);
-    EXPECT_LT(seconds, 5) << text.substr(0, 8);
+TEST_F(RealVocabulary, LongTextsTakeLinearTimeAndSecondsAtMost) {
+  for (const LongText& kind : kLongTexts) {
+    SCOPED_TRACE(kind.name);
+    std::map<size_t, std::string> texts = {{kind.n, kind.make(kind.n)}, {2 * kind.n, kind.make(2 * kind.n)}};
+    expect_linear_time(kind.n, [&](size_t n) { tokenizer().encode(texts.at(n), Specials::recognised); });
+    double begin = thread_seconds();
+    auto ids = tokenizer().encode(texts.at(2 * kind.n), Specials::recognised);
+    double seconds = thread_seconds() - begin;
+    std::printf("%s: %zu bytes, %zu ids, %.3f s\n", kind.name, texts.at(2 * kind.n).size(), ids.size(), seconds);
+    EXPECT_LT(seconds, 20);
   }
 }
 

@@ -31,6 +31,12 @@ inline nlohmann::ordered_json read_json(const std::string& path) {
   return nlohmann::ordered_json::parse(read_text(path));
 }
 
+inline std::string repeat(const std::string& unit, size_t n) {
+  std::string text;
+  for (size_t i = 0; i < n; ++i) text += unit;
+  return text;
+}
+
 // The first 5,000 ranks of the family's vocabulary with its added tokens (tools/vocabulary).
 inline const Tokenizer& small_tokenizer() {
   static const Tokenizer tokenizer = Tokenizer::from_file(data_path("small-tokenizer.json"));

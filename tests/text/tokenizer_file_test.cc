@@ -168,6 +168,23 @@ TEST(TokenizerFile, CutOrFlippedBytesNeverCrash) {
   }
 }
 
+TEST(TokenizerFile, ReservedIdsDecodeToTheirNameOrToNothing) {
+  Json file = tiny_file();
+  file["added_tokens"].push_back({{"id", 300}, {"content", "<|reserved_300|>"}, {"special", true}});
+  file["added_tokens"].push_back({{"id", 301}, {"content", "<|reserved_301|>"}, {"special", false}});
+  Tokenizer tokenizer = load(file);
+  EXPECT_EQ(tokenizer.size(), 302);
+  for (int32_t gap = 258; gap < 300; ++gap) {
+    EXPECT_EQ(tokenizer.decode({&gap, 1}, false), "");
+    EXPECT_EQ(tokenizer.decode({&gap, 1}, true), "");
+    EXPECT_FALSE(tokenizer.is_special(gap));
+  }
+  std::vector<int32_t> reserved = {300, 301};
+  EXPECT_EQ(tokenizer.decode(reserved, false), "<|reserved_300|><|reserved_301|>");
+  EXPECT_EQ(tokenizer.decode(reserved, true), "<|reserved_301|>");
+  for (int32_t outside : {-1, 302}) EXPECT_THROW(tokenizer.decode({&outside, 1}, false), Error);
+}
+
 TEST(TokenizerFile, ByteLevelWithItsRegexSplitsAsGpt2) {
   Json file = tiny_file();
   file["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};

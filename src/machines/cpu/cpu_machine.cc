@@ -1,11 +1,11 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/memory.h"
@@ -24,7 +24,9 @@ constexpr int kSpins = 2000;
 
 using Clock = std::chrono::steady_clock;
 
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+int64_t round_up(int64_t n, int64_t to) {
+  return (n + to - 1) / to * to;
+}
 
 // A task as a worker does it: everything is resolved.
 struct Item {
@@ -36,7 +38,9 @@ struct Item {
   Upcoming upcoming;  // the worker's next weights, fetched while it waits for this task's inputs
 };
 
-int64_t padded_context(const MachineOptions& options) { return round_up(options.context, kPositionBlock); }
+int64_t padded_context(const MachineOptions& options) {
+  return round_up(options.context, kPositionBlock);
+}
 
 // Floats from a sequence's state to the next one's.
 int64_t state_stride(const StateInfo& state, const MachineOptions& options) {
@@ -114,8 +118,8 @@ class CpuMachine : public Machine {
   std::vector<Counter> counters_;
   uint64_t steps_ = 0;
   const StepArgs* args_ = nullptr;
-  TaskSpan* spans_ = nullptr;               // of a traced step: those of worker 0, then of worker 1, …
-  std::vector<int64_t> first_span_;         // of each worker
+  TaskSpan* spans_ = nullptr;        // of a traced step: those of worker 0, then of worker 1, …
+  std::vector<int64_t> first_span_;  // of each worker
   Clock::time_point step_start_;
   size_t last_rows_ = 0, last_chosen_ = 0;
   std::mutex failure_mutex_;
@@ -170,7 +174,8 @@ void CpuMachine::allocate() {
 void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
   const RankMemory& memory = ranks_[static_cast<size_t>(rank)];
   const auto buffer = [&](Value v, const RankMemory& of) {
-    return reinterpret_cast<float*>(of.buffers[static_cast<size_t>(schedule_.buffer_of[static_cast<size_t>(v.id)])].data());
+    return reinterpret_cast<float*>(
+        of.buffers[static_cast<size_t>(schedule_.buffer_of[static_cast<size_t>(v.id)])].data());
   };
   c.op = &op;
   c.rank = rank;
@@ -215,8 +220,12 @@ void CpuMachine::make_items() {
     for (const int32_t index : schedule_.lists[worker]) {
       const Task& task = schedule_.tasks[static_cast<size_t>(index)];
       const auto context = static_cast<size_t>(task.op * program_.ranks + task.rank);
-      items_[worker].push_back({kernel(program_.ops[static_cast<size_t>(task.op)].kind), &contexts_[context],
-                                {task.part, task.parts}, task.waits, task.signal, {}});
+      items_[worker].push_back({kernel(program_.ops[static_cast<size_t>(task.op)].kind),
+                                &contexts_[context],
+                                {task.part, task.parts},
+                                task.waits,
+                                task.signal,
+                                {}});
     }
     set_upcoming(items_[worker]);
     first_span_.push_back(worker == 0 ? 0 : first_span_.back() + static_cast<int64_t>(items_[worker - 1].size()));
@@ -323,11 +332,11 @@ void CpuMachine::fail(const Item& item, const Wait& wait, int worker) {
   const std::lock_guard lock(failure_mutex_);
   if (!failure_.empty()) return;
   const auto op = static_cast<size_t>(wait.counter / program_.ranks);
-  failure_ = fmt::format("worker {} waited {} s at {} for {} (rank {}), which {} of {} workers had finished; step {}",
-                         worker, options_.deadline_s, item.context->op->label, program_.ops[op].label,
-                         wait.counter % program_.ranks,
-                         counters_[static_cast<size_t>(wait.counter)].value.load() % static_cast<uint64_t>(wait.producers),
-                         wait.producers, steps_);
+  failure_ =
+      fmt::format("worker {} waited {} s at {} for {} (rank {}), which {} of {} workers had finished; step {}", worker,
+                  options_.deadline_s, item.context->op->label, program_.ops[op].label, wait.counter % program_.ranks,
+                  counters_[static_cast<size_t>(wait.counter)].value.load() % static_cast<uint64_t>(wait.producers),
+                  wait.producers, steps_);
   waiting_.stop();
 }
 
@@ -340,12 +349,12 @@ std::span<const float> CpuMachine::read(Value output) const {
 
 std::vector<float> CpuMachine::read_state(int state, int rank, int sequence, int positions) const {
   const StateInfo& info = program_.states[static_cast<size_t>(state)];
-  const auto* s = reinterpret_cast<const float*>(ranks_[static_cast<size_t>(rank)].states[static_cast<size_t>(state)].data()) +
-                  sequence * state_stride(info);
+  const auto* s =
+      reinterpret_cast<const float*>(ranks_[static_cast<size_t>(rank)].states[static_cast<size_t>(state)].data()) +
+      sequence * state_stride(info);
   if (info.kind == StateInfo::Kind::per_sequence) return {s, s + info.elements()};
-  const bool keys = std::any_of(program_.ops.begin(), program_.ops.end(), [&](const Op& op) {
-    return op.kind == OpKind::append_kv && op.states[0] == state;
-  });
+  const bool keys = std::any_of(program_.ops.begin(), program_.ops.end(),
+                                [&](const Op& op) { return op.kind == OpKind::append_kv && op.states[0] == state; });
   const int64_t dim = info.shape[1];
   std::vector<float> out;
   for (int64_t head = 0; head < info.shape[0]; ++head) {

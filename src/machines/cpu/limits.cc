@@ -48,7 +48,9 @@ CpuLimits::~CpuLimits() = default;
 
 double CpuLimits::read_rate(int times) {
   Workforce& w = *workforce_;
-  auto read = [&w](int worker) { w.sink += read_bytes(w.memory.data() + w.share * static_cast<size_t>(worker), w.share); };
+  auto read = [&w](int worker) {
+    w.sink += read_bytes(w.memory.data() + w.share * static_cast<size_t>(worker), w.share);
+  };
   double best = 0;
   for (int i = 0; i < times; ++i) {
     const auto start = std::chrono::steady_clock::now();

@@ -1,10 +1,10 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "machines/cpu/kernels/attend.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
 #include "machines/cpu/kernels/kernel.h"
 #include "machines/cpu/kernels/math-inl.h"
@@ -128,8 +128,8 @@ void RunAttend(const OpContext& c, const StepArgs& step, Part part, Scratch scra
     const float* query = c.in[0] + row * c.in_width[0] + kv_head * group * how.dim;
     for (int64_t j = 0; j < group * how.dim; ++j) queries[j] = query[j] * how.scale;
     const int64_t cache = kv_head * c.context * how.dim;
-    AttendSpan({c.state[0] + r.sequence * c.state_stride[0] + cache, c.state[1] + r.sequence * c.state_stride[1] + cache,
-                how.dim, positions},
+    AttendSpan({c.state[0] + r.sequence * c.state_stride[0] + cache,
+                c.state[1] + r.sequence * c.state_stride[1] + cache, how.dim, positions},
                queries, group, c.out + row * c.out_width + (span * how.heads + kv_head * group) * (how.dim + 2), scores,
                chunk_sum);
   }

@@ -1,10 +1,10 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "machines/cpu/kernels/gated_delta.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
 #include "machines/cpu/kernels/kernel.h"
 #include "machines/cpu/kernels/math-inl.h"
@@ -117,7 +117,9 @@ void run_gated_delta(const OpContext& c, const StepArgs& step, Part part, Scratc
   HWY_DYNAMIC_DISPATCH(RunGatedDelta)(c, step, part, scratch);
 }
 
-int64_t gated_delta_scratch_floats(const GatedDelta& how) { return 2 * how.key_dim; }
+int64_t gated_delta_scratch_floats(const GatedDelta& how) {
+  return 2 * how.key_dim;
+}
 
 }  // namespace megalith
 #endif

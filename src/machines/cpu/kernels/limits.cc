@@ -1,10 +1,11 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "machines/cpu/kernels/limits.cc"
-#include <hwy/foreach_target.h>
+#include "machines/cpu/kernels/limits.h"
+
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "machines/cpu/kernels/limits.h"
 #include "machines/cpu/kernels/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -52,8 +53,12 @@ namespace megalith {
 HWY_EXPORT(ReadBytes);
 HWY_EXPORT(MultiplyAdd);
 
-uint64_t read_bytes(const std::byte* data, size_t size) { return HWY_DYNAMIC_DISPATCH(ReadBytes)(data, size); }
-double multiply_add(int64_t rounds) { return HWY_DYNAMIC_DISPATCH(MultiplyAdd)(rounds); }
+uint64_t read_bytes(const std::byte* data, size_t size) {
+  return HWY_DYNAMIC_DISPATCH(ReadBytes)(data, size);
+}
+double multiply_add(int64_t rounds) {
+  return HWY_DYNAMIC_DISPATCH(MultiplyAdd)(rounds);
+}
 
 }  // namespace megalith
 #endif

@@ -1,32 +1,33 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "machines/cpu/kernels/matmul.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/cache_control.h>
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <bit>
+
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
 #include "base/check.h"
 #include "machines/cpu/kernels/kernel.h"
 #include "machines/cpu/kernels/lanes-inl.h"
 
-// y[row, output] = Σ_k W[output, k] x[row, k]. A lane is an output, and an output is one chain of fused multiply-adds over
-// k in order, from zero: the same chain for one row and for five hundred, for eight lanes and for sixteen. Where the
-// inputs are cut into segments (Matmul::segments), each has its own chain, and a binary tree joins them.
+// y[row, output] = Σ_k W[output, k] x[row, k]. A lane is an output, and an output is one chain of fused multiply-adds
+// over k in order, from zero: the same chain for one row and for five hundred, for eight lanes and for sixteen. Where
+// the inputs are cut into segments (Matmul::segments), each has its own chain, and a binary tree joins them.
 //
-// Few rows stream panels straight from memory, several at once where that takes to keep enough chains in flight. Many rows
-// are laid out by input first, a group of them side by side; a block of inputs of a panel, which stays in L1, then passes
-// through all groups, whose sums stay in registers.
+// Few rows stream panels straight from memory, several at once where that takes to keep enough chains in flight. Many
+// rows are laid out by input first, a group of them side by side; a block of inputs of a panel, which stays in L1, then
+// passes through all groups, whose sums stay in registers.
 
 #ifndef MEGALITH_MATMUL_SIZES
 #define MEGALITH_MATMUL_SIZES
 namespace megalith {
-inline constexpr int64_t kRowChunk = 96;     // rows that pass over all of a worker's panels before the next rows do
-inline constexpr int64_t kInputBlock = 256;  // inputs of a panel that stay in L1: 16 kB in bf16
+inline constexpr int64_t kRowChunk = 96;      // rows that pass over all of a worker's panels before the next rows do
+inline constexpr int64_t kInputBlock = 256;   // inputs of a panel that stay in L1: 16 kB in bf16
 inline constexpr int64_t kFetchBytes = 3072;  // how far ahead of its use a panel is fetched
-inline constexpr int64_t kFarBytes = 8192;   // the same where one panel alone is read: beyond its page, where hardware stops
-inline constexpr int64_t kMaxLevels = 6;     // of the tree: up to 32 segments on a rank, and the one being formed
+inline constexpr int64_t kFarBytes =
+    8192;  // the same where one panel alone is read: beyond its page, where hardware stops
+inline constexpr int64_t kMaxLevels = 6;  // of the tree: up to 32 segments on a rank, and the one being formed
 }  // namespace megalith
 #endif
 
@@ -121,10 +122,11 @@ void PackRows(const float* x, int64_t inputs, const Groups& groups, float* packe
   }
 }
 
-// A block of a panel's inputs, from input `first` of the row, through all groups. The first group brings it into the cache.
+// A block of a panel's inputs, from input `first` of the row, through all groups. The first group brings it into the
+// cache.
 template <class T>
-HWY_INLINE void ContinueBlock(const T* block, const float* packed, const Groups& groups, int64_t row_inputs, int64_t first,
-                              int64_t inputs, float* sums) {
+HWY_INLINE void ContinueBlock(const T* block, const float* packed, const Groups& groups, int64_t row_inputs,
+                              int64_t first, int64_t inputs, float* sums) {
   for (int64_t g = 0; g < groups.count; ++g) {
     const Range rows = groups[g];
     const float* x = packed + rows.begin * row_inputs + first * rows.size();
@@ -136,8 +138,8 @@ HWY_INLINE void ContinueBlock(const T* block, const float* packed, const Groups&
   }
 }
 
-// Forms sums of kRows rows for kPanels panels at once over `inputs` inputs: a segment, from zero. x is [inputs, kRows], sums
-// is [panels, kRows, 32].
+// Forms sums of kRows rows for kPanels panels at once over `inputs` inputs: a segment, from zero. x is [inputs, kRows],
+// sums is [panels, kRows, 32].
 template <class T, int64_t kRows, int64_t kPanels>
 HWY_INLINE void StreamRows(const T* panels, int64_t panel_stride, const float* x, int64_t inputs, float* sums) {
   const D d;
@@ -179,8 +181,8 @@ HWY_INLINE void AddInto(float* into, const float* from, int64_t size) {
   }
 }
 
-// Joins segments by the binary tree over their indices. `levels` holds the sums of finished subtrees, [level, size]; the
-// segment just formed stands on top. After the last segment levels[0] is the whole.
+// Joins segments by the binary tree over their indices. `levels` holds the sums of finished subtrees, [level, size];
+// the segment just formed stands on top. After the last segment levels[0] is the whole.
 HWY_INLINE int64_t JoinSegment(float* levels, int64_t level, int64_t segment, int64_t size) {
   for (int64_t bits = segment; bits & 1; bits >>= 1, --level) {
     AddInto(levels + (level - 1) * size, levels + level * size, size);
@@ -193,7 +195,9 @@ HWY_INLINE void CopyOutputs(const float* sums, float* out, int64_t outputs) {
 }
 
 // Number of outputs that panel `panel` has without its padding.
-HWY_INLINE int64_t OutputsOf(const OpContext& c, int64_t panel) { return std::min<int64_t>(32, c.out_width - panel * 32); }
+HWY_INLINE int64_t OutputsOf(const OpContext& c, int64_t panel) {
+  return std::min<int64_t>(32, c.out_width - panel * 32);
+}
 
 // Panels [panel, panel + kPanels) of kRows rows, from their first row on; x is [inputs, kRows].
 template <class T, int64_t kRows, int64_t kPanels>
@@ -205,7 +209,8 @@ HWY_INLINE void FormPanels(const OpContext& c, int64_t panel, int64_t segments, 
   int64_t level = 0;
   for (int64_t segment = 0; segment < segments; ++segment) {
     const int64_t first = segment * segment_inputs;
-    StreamRows<T, kRows, kPanels>(weights + first * 32, inputs * 32, x + first * kRows, segment_inputs, levels + level * kSize);
+    StreamRows<T, kRows, kPanels>(weights + first * 32, inputs * 32, x + first * kRows, segment_inputs,
+                                  levels + level * kSize);
     level = JoinSegment(levels, level, segment, kSize);
   }
   for (int64_t i = 0; i < kPanels * kRows; ++i) {
@@ -226,7 +231,8 @@ void FewRows(const OpContext& c, int64_t rows, Range panels, int64_t segments, f
       x = packed;
     }
     int64_t panel = panels.begin;
-    for (; panel + kPanels <= panels.end; panel += kPanels) FormPanels<T, kRows, kPanels>(c, panel, segments, x, levels);
+    for (; panel + kPanels <= panels.end; panel += kPanels)
+      FormPanels<T, kRows, kPanels>(c, panel, segments, x, levels);
     for (; panel < panels.end; ++panel) FormPanels<T, kRows, 1>(c, panel, segments, x, levels);
   }
 }

@@ -1,0 +1,45 @@
+"""Texts on which tokenizers of the Kimi family go wrong, beside those of texts.py."""
+
+WRITTEN = [
+    "第3章〇一二abc漢字's",
+    "中文——IT'S 中文's 漢'LL",
+    "々〻〆 二〇二六年 12年 ⼀⺀",
+    "漢字かな交じり文カタカナー、日本語。",
+    "中Ａb文Cd国 A国a b国B",
+    "กำลังทำ ภาษาไทย",
+    "हिन्दी में लिखा हुआ",
+    "مُحَمَّد العَرَبِيَّة ٣٤٥٦",
+    "Tie\u0302\u0301ng Vie\u0323\u0302t kho\u0302ng da\u0302\u0301u",
+    "\u0301\u0301 accents alone \u0308",
+    "1234567890.12 ½²Ⅷ 0x1F ४५६७",
+    "McDonald HTTPServer iPhone ÀÉß ǅabc ΑΒΓδε",
+    "I'm you're WE'VE she'd he'LL it's 'ſ 'S ’s don't'S",
+    "}\n// x\n\n\t\n  }\r\n\r\n",
+    " \r\n \t end",
+    "\n\n\n  z",
+    "p   q",
+    "xylophone xylophones 国国国 国国国国 quixotic quixotics 808 8080 12",
+    "aaaaaaaa aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "<|open|>message role=\"user\"<|sep|>Hi<|close|>message<|sep|><|end_of_msg|>",
+    "[BOS][EOS] [EOT]<|media_pad|><osagent_mode>[PAD]<|reserved_token_0|>",
+    "<|open|<|open|>|> <<|sep|>> <|open |>",
+    "👩‍👩‍👧 𠮷野家 🇳🇴🏳️‍🌈",
+]
+
+# A unit, how often, and what follows: around the lengths at which long texts are cut.
+LONG = [
+    ("q", 24_999, ""),
+    ("q", 25_000, ""),
+    ("q", 25_001, ""),
+    ("Q", 60_000, " x"),
+    ("国", 25_001, ""),
+    ("ก", 50_003, ""),
+    ("7", 25_001, "x"),
+    ("-", 25_002, ""),
+    (" ", 25_001, "x"),
+    ("\n", 50_001, ""),
+    ("e\u0301", 12_501, ""),
+    ("ab ", 133_333, "c"),
+    ("ab ", 133_334, "cd"),
+    ("ab ", 266_667, "<|open|>"),
+]
