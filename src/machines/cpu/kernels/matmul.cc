@@ -23,7 +23,7 @@
 #define MEGALITH_MATMUL_SIZES
 namespace megalith {
 inline constexpr int64_t kRowChunk = 96;      // rows that pass over all of a worker's panels before the next rows do
-inline constexpr int64_t kInputBlock = 256;   // inputs of a panel that stay in L1: 16 kB in bf16
+inline constexpr int64_t kInputBlock = 128;   // inputs of a panel that stay in L1, beside the next: 16 kB in bf16
 inline constexpr int64_t kFetchBytes = 3072;  // how far ahead of its use a panel is fetched
 inline constexpr int64_t kFarBytes =
     8192;  // the same where one panel alone is read: beyond its page, where hardware stops
@@ -61,43 +61,47 @@ HWY_INLINE Pair Expand(const T* line, int64_t piece) {
   }
 }
 
+// What is fetched while a block of inputs passes: step bytes for each input, from `from` on.
+struct Fetch {
+  const char* from;
+  int64_t step;
+};
+
 // Continues the chains of kRows rows over `inputs` inputs of a panel. sums is [kRows, 32], x is [inputs, kRows].
-template <class T, int64_t kRows, bool kFetch>
-HWY_INLINE void ContinueRows(const T* panel, const float* x, int64_t inputs, float* sums) {
+template <class T, int64_t kRows>
+HWY_INLINE void ContinueRows(const T* panel, int64_t piece, const float* x, int64_t inputs, Fetch fetch, float* sums) {
   const D d;
-  for (int64_t piece = 0; piece < kPieces; ++piece) {
-    V low[kRows], high[kRows];
-    float* s = sums + piece * kN;
+  V low[kRows], high[kRows];
+  float* s = sums + piece * kN;
+  HWY_UNROLL(12)
+  for (int64_t r = 0; r < kRows; ++r) {
+    low[r] = hn::LoadU(d, s + r * 32);
+    high[r] = hn::LoadU(d, s + r * 32 + 16);
+  }
+  for (int64_t k = 0; k < inputs; ++k) {
+    hwy::Prefetch(fetch.from + k * fetch.step);
+    const Pair w = Expand(panel + k * 32, piece);
     HWY_UNROLL(12)
     for (int64_t r = 0; r < kRows; ++r) {
-      low[r] = hn::LoadU(d, s + r * 32);
-      high[r] = hn::LoadU(d, s + r * 32 + 16);
+      const V value = hn::Set(d, x[k * kRows + r]);
+      low[r] = hn::MulAdd(w.low, value, low[r]);
+      high[r] = hn::MulAdd(w.high, value, high[r]);
     }
-    for (int64_t k = 0; k < inputs; ++k) {
-      const T* line = panel + k * 32;
-      if (kFetch && piece == 0) hwy::Prefetch(line + kFetchBytes / sizeof(T));
-      const Pair w = Expand(line, piece);
-      HWY_UNROLL(12)
-      for (int64_t r = 0; r < kRows; ++r) {
-        const V value = hn::Set(d, x[k * kRows + r]);
-        low[r] = hn::MulAdd(w.low, value, low[r]);
-        high[r] = hn::MulAdd(w.high, value, high[r]);
-      }
-    }
-    HWY_UNROLL(12)
-    for (int64_t r = 0; r < kRows; ++r) {
-      hn::StoreU(low[r], d, s + r * 32);
-      hn::StoreU(high[r], d, s + r * 32 + 16);
-    }
+  }
+  HWY_UNROLL(12)
+  for (int64_t r = 0; r < kRows; ++r) {
+    hn::StoreU(low[r], d, s + r * 32);
+    hn::StoreU(high[r], d, s + r * 32 + 16);
   }
 }
 
 // The same for `rows` rows, at most kRows.
-template <class T, int64_t kRows, bool kFetch>
-HWY_INLINE void ContinueGroup(const T* panel, const float* x, int64_t rows, int64_t inputs, float* sums) {
+template <class T, int64_t kRows>
+HWY_INLINE void ContinueGroup(const T* panel, int64_t piece, const float* x, int64_t rows, int64_t inputs, Fetch fetch,
+                              float* sums) {
   if constexpr (kRows > 0) {
-    if (rows == kRows) return ContinueRows<T, kRows, kFetch>(panel, x, inputs, sums);
-    ContinueGroup<T, kRows - 1, kFetch>(panel, x, rows, inputs, sums);
+    if (rows == kRows) return ContinueRows<T, kRows>(panel, piece, x, inputs, fetch, sums);
+    ContinueGroup<T, kRows - 1>(panel, piece, x, rows, inputs, fetch, sums);
   }
 }
 
@@ -122,18 +126,21 @@ void PackRows(const float* x, int64_t inputs, const Groups& groups, float* packe
   }
 }
 
-// A block of a panel's inputs, from input `first` of the row, through all groups. The first group brings it into the
-// cache.
+// A block of a panel's inputs, from input `first` of the row, through all groups. Every pass over the block fetches its
+// share of the next one, which lies behind it, so that memory and arithmetic work at the same time.
 template <class T>
 HWY_INLINE void ContinueBlock(const T* block, const float* packed, const Groups& groups, int64_t row_inputs,
                               int64_t first, int64_t inputs, float* sums) {
+  constexpr int64_t kLine = 32 * sizeof(T);
+  const int64_t passes = std::min(groups.count * kPieces, kLine);
+  const auto* next = reinterpret_cast<const char*>(block + inputs * 32);
   for (int64_t g = 0; g < groups.count; ++g) {
     const Range rows = groups[g];
     const float* x = packed + rows.begin * row_inputs + first * rows.size();
-    if (g == 0) {
-      ContinueGroup<T, kMaxGroup, true>(block, x, rows.size(), inputs, sums);
-    } else {
-      ContinueGroup<T, kMaxGroup, false>(block, x, rows.size(), inputs, sums + rows.begin * 32);
+    for (int64_t piece = 0; piece < kPieces; ++piece) {
+      const int64_t pass = std::min(g * kPieces + piece, passes - 1);
+      const Fetch fetch = {next + pass * inputs * kLine / passes, kLine / passes};
+      ContinueGroup<T, kMaxGroup>(block, piece, x, rows.size(), inputs, fetch, sums + rows.begin * 32);
     }
   }
 }
