@@ -23,19 +23,29 @@ struct Partial {
   float& weight() const { return sum[dim + 1]; }
 };
 
-// scores[p] of `count` positions from the start of a block: each one chain over dim. Lanes past the end hold anything.
+// Query heads that read keys and values together, each with chains of its own.
+inline constexpr int64_t kHeadsAtOnce = 4;
+
+// scores[head, p] of `count` positions from the start of a block: each one chain over dim. q is [kHeads, dim], scores
+// [kHeads, chunk]. Lanes past the end hold anything.
+template <int64_t kHeads>
 HWY_INLINE void Scores(const float* q, const float* keys, int64_t dim, int64_t count, float* scores) {
   for (int64_t p = 0; p < count; p += kPositionBlock) {
     const float* block = keys + p * dim;
-    V sum[kVectors];
-    for (auto& s : sum) s = hn::Zero(D());
+    V sum[kHeads * kVectors];
+    HWY_UNROLL(8)
+    for (int64_t c = 0; c < kHeads * kVectors; ++c) sum[c] = hn::Zero(D());
     for (int64_t i = 0; i < dim; ++i) {
-      const V value = hn::Set(D(), q[i]);
-      for (int64_t j = 0; j < kVectors; ++j) {
-        sum[j] = hn::MulAdd(value, hn::LoadU(D(), block + i * 16 + j * kN), sum[j]);
+      HWY_UNROLL(8)
+      for (int64_t c = 0; c < kHeads * kVectors; ++c) {
+        const V key = hn::LoadU(D(), block + i * 16 + c % kVectors * kN);
+        sum[c] = hn::MulAdd(hn::Set(D(), q[c / kVectors * dim + i]), key, sum[c]);
       }
     }
-    for (int64_t j = 0; j < kVectors; ++j) hn::StoreU(sum[j], D(), scores + p + j * kN);
+    HWY_UNROLL(8)
+    for (int64_t c = 0; c < kHeads * kVectors; ++c) {
+      hn::StoreU(sum[c], D(), scores + c / kVectors * kAttentionChunk + p + c % kVectors * kN);
+    }
   }
 }
 
@@ -59,18 +69,26 @@ HWY_INLINE void Weigh(float* scores, int64_t count, float* max, float* weight) {
   *weight = SumLanes(sum);
 }
 
-// sum[i] = Σ_p weights[p] · value[p, i], positions in order.
-HWY_INLINE void WeightedSum(const float* weights, const float* values, int64_t dim, int64_t count, float* sum) {
+// sums[head, i] = Σ_p weights[head, p] · value[p, i], positions in order. weights is [kHeads, chunk], sums [kHeads,
+// stride].
+template <int64_t kHeads>
+HWY_INLINE void WeightedSums(const float* weights, const float* values, int64_t dim, int64_t count, int64_t stride,
+                             float* sums) {
   for (int64_t i = 0; i < dim; i += 16) {
-    V total[kVectors];
-    for (auto& t : total) t = hn::Zero(D());
+    V total[kHeads * kVectors];
+    HWY_UNROLL(8)
+    for (int64_t c = 0; c < kHeads * kVectors; ++c) total[c] = hn::Zero(D());
     for (int64_t p = 0; p < count; ++p) {
-      const V w = hn::Set(D(), weights[p]);
-      for (int64_t j = 0; j < kVectors; ++j) {
-        total[j] = hn::MulAdd(w, hn::LoadU(D(), values + p * dim + i + j * kN), total[j]);
+      HWY_UNROLL(8)
+      for (int64_t c = 0; c < kHeads * kVectors; ++c) {
+        const V value = hn::LoadU(D(), values + p * dim + i + c % kVectors * kN);
+        total[c] = hn::MulAdd(hn::Set(D(), weights[c / kVectors * kAttentionChunk + p]), value, total[c]);
       }
     }
-    for (int64_t j = 0; j < kVectors; ++j) hn::StoreU(total[j], D(), sum + i + j * kN);
+    HWY_UNROLL(8)
+    for (int64_t c = 0; c < kHeads * kVectors; ++c) {
+      hn::StoreU(total[c], D(), sums + c / kVectors * stride + i + c % kVectors * kN);
+    }
   }
 }
 
@@ -95,18 +113,40 @@ struct Span {
   Range positions;
 };
 
+// A worker's memory for a chunk: scores [kHeadsAtOnce, chunk], sums [kHeadsAtOnce, dim + 2], scaled queries [heads,
+// dim].
+struct ChunkScratch {
+  float* scores;
+  float* sums;
+  float* queries;
+};
+
+// The chunk of `count` positions from `first` on, for kHeads query heads; their partial sums begin at `out`.
+template <int64_t kHeads>
+HWY_INLINE void AttendChunk(const Span& span, int64_t first, int64_t count, const float* queries,
+                            const ChunkScratch& scratch, float* out) {
+  const int64_t dim = span.dim, stride = dim + 2;
+  const bool begins = first == span.positions.begin;
+  float* sums = begins ? out : scratch.sums;
+  Scores<kHeads>(queries, span.keys + first * dim, dim, count, scratch.scores);
+  for (int64_t h = 0; h < kHeads; ++h) {
+    const Partial chunk = {sums + h * stride, dim};
+    Weigh(scratch.scores + h * kAttentionChunk, count, &chunk.max(), &chunk.weight());
+  }
+  WeightedSums<kHeads>(scratch.scores, span.values + first * dim, dim, count, stride, sums);
+  for (int64_t h = 0; h < kHeads && !begins; ++h) Join({out + h * stride, dim}, sums + h * stride);
+}
+
 // Chunk after chunk, and in each all query heads, so that keys and values come from memory once.
-void AttendSpan(const Span& span, const float* queries, int64_t heads, float* out, float* scores, float* chunk_sum) {
-  const int64_t dim = span.dim;
+void AttendSpan(const Span& span, int64_t heads, const ChunkScratch& scratch, float* out) {
   for (int64_t first = span.positions.begin; first < span.positions.end; first += kAttentionChunk) {
     const int64_t count = std::min(kAttentionChunk, span.positions.end - first);
-    for (int64_t head = 0; head < heads; ++head) {
-      const Partial whole = {out + head * (dim + 2), dim};
-      const Partial chunk = {first == span.positions.begin ? whole.sum : chunk_sum, dim};
-      Scores(queries + head * dim, span.keys + first * dim, dim, count, scores);
-      Weigh(scores, count, &chunk.max(), &chunk.weight());
-      WeightedSum(scores, span.values + first * dim, dim, count, chunk.sum);
-      if (chunk.sum != whole.sum) Join(whole, chunk.sum);
+    int64_t h = 0;
+    for (; h + kHeadsAtOnce <= heads; h += kHeadsAtOnce) {
+      AttendChunk<kHeadsAtOnce>(span, first, count, scratch.queries + h * span.dim, scratch, out + h * (span.dim + 2));
+    }
+    for (; h < heads; ++h) {
+      AttendChunk<1>(span, first, count, scratch.queries + h * span.dim, scratch, out + h * (span.dim + 2));
     }
   }
 }
@@ -114,9 +154,9 @@ void AttendSpan(const Span& span, const float* queries, int64_t heads, float* ou
 void RunAttend(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
   const auto& how = c.op->get<Attend>();
   const int64_t group = how.heads / how.kv_heads;
-  float* scores = scratch.floats;
-  float* chunk_sum = scores + kAttentionChunk;
-  float* queries = chunk_sum + how.dim + 2;
+  ChunkScratch memory = {
+      .scores = scratch.floats, .sums = scratch.floats + kHeadsAtOnce * kAttentionChunk, .queries = {}};
+  memory.queries = memory.sums + kHeadsAtOnce * (how.dim + 2);
   const Range range = part.of(c.rows(step) * how.kv_heads * kAttentionSpans);
   for (int64_t i = range.begin; i < range.end; ++i) {
     const int64_t span = i % kAttentionSpans;
@@ -126,12 +166,12 @@ void RunAttend(const OpContext& c, const StepArgs& step, Part part, Scratch scra
     const Range positions = attention_span(r.position + 1, span);
     if (positions.size() == 0) continue;
     const float* query = c.in[0] + row * c.in_width[0] + kv_head * group * how.dim;
-    for (int64_t j = 0; j < group * how.dim; ++j) queries[j] = query[j] * how.scale;
+    for (int64_t j = 0; j < group * how.dim; ++j) memory.queries[j] = query[j] * how.scale;
     const int64_t cache = kv_head * c.context * how.dim;
-    AttendSpan({c.state[0] + r.sequence * c.state_stride[0] + cache,
-                c.state[1] + r.sequence * c.state_stride[1] + cache, how.dim, positions},
-               queries, group, c.out + row * c.out_width + (span * how.heads + kv_head * group) * (how.dim + 2), scores,
-               chunk_sum);
+    const Span here = {c.state[0] + r.sequence * c.state_stride[0] + cache,
+                       c.state[1] + r.sequence * c.state_stride[1] + cache, how.dim, positions};
+    float* out = c.out + row * c.out_width + (span * how.heads + kv_head * group) * (how.dim + 2);
+    AttendSpan(here, group, memory, out);
   }
 }
 
@@ -177,9 +217,9 @@ void run_join_spans(const OpContext& c, const StepArgs& step, Part part, Scratch
   HWY_DYNAMIC_DISPATCH(RunJoinSpans)(c, step, part, scratch);
 }
 
-// Scores and the sum of a chunk, and the scaled queries of a KV head; a joined sum is smaller.
+// As ChunkScratch has it; a joined sum is smaller. Four heads are kHeadsAtOnce on every instruction set.
 int64_t attend_scratch_floats(const Attend& how) {
-  return kAttentionChunk + how.dim + 2 + how.heads / how.kv_heads * how.dim;
+  return 4 * (kAttentionChunk + how.dim + 2) + how.heads / how.kv_heads * how.dim;
 }
 
 // Key p of a head goes to lane p mod 16 of block p / 16; values lie as they come.
