@@ -26,7 +26,7 @@ cmake --preset fuzz >"$log" 2>&1 && cmake --build build/fuzz --target "${targets
 rm -f "$log"
 
 scratch=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)  # in memory where that can be
-set -m  # each run is a process group, so that it ends with the script
+set -m  # each worker is a process group, so that its runs end with the script
 trap 'for job in $(jobs -p); do kill -- -"$job" 2>/dev/null || true; done; rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM
 
@@ -54,18 +54,19 @@ fuzz() {
   return 1
 }
 
+# Every `workers`-th target, from the one given on.
+work() {
+  local i failed=0
+  for ((i = $1; i < ${#targets[@]}; i += workers)); do fuzz "${targets[i]}" || failed=1; done
+  return $failed
+}
+
+workers=$(($(nproc) > 1 ? 2 : 1))
+running=()
+for ((worker = 0; worker < workers; ++worker)); do
+  work $worker &
+  running+=($!)
+done
 failed=0
-running=0
-for name in "${targets[@]}"; do
-  if ((running == 2 || running == $(nproc))); then
-    wait -n || failed=1
-    running=$((running - 1))
-  fi
-  fuzz "$name" &
-  running=$((running + 1))
-done
-while ((running > 0)); do
-  wait -n || failed=1
-  running=$((running - 1))
-done
+for process in "${running[@]}"; do wait "$process" || failed=1; done
 exit $failed
