@@ -5,7 +5,7 @@
 An answer counts only if the whole sentence is right: name, number, object and
 wording. Two sets: known templates with fresh content, and problems whose
 wording, names, objects and numbers were all kept out of the training.
-Decoding is greedy, in float32, with the transformers library.
+Decoding is greedy, in float32, with thinking.
 """
 
 import argparse
@@ -43,20 +43,23 @@ def answers(model, tokenizer: Tokenizer, prompts: list[str], stop: int) -> list[
     return out
 
 
-def evaluate(folder: Path, held: bool, size: int) -> dict:
-    """Right sentences by number of steps, numbers alone, and the failures."""
+def solve(folder: Path, questions: list[str]) -> list[tuple[str, str]]:
+    """Thinking and answer of the model in a folder for each question."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    texts = answers(load(folder), tokenizer, [thinking_prompt(q) for q in questions], tokenizer.token_to_id("<|im_end|>"))
+    return [(thinking.strip(), answer.strip()) for thinking, _, answer in (t.partition("</think>") for t in texts)]
+
+
+def evaluate(solver, folder: Path, held: bool, size: int) -> dict:
+    """Right sentences by number of steps, numbers alone, and the failures."""
     problems = evaluation_set(held, size)
-    texts = answers(load(folder), tokenizer, [thinking_prompt(p.question) for p in problems],
-                    tokenizer.token_to_id("<|im_end|>"))
     right, number_right, total, failures = Counter(), 0, Counter(), []
-    for p, text in zip(problems, texts):
-        answer = text.partition("</think>")[2].strip()
+    for p, (thinking, answer) in zip(problems, solver(folder, [p.question for p in problems])):
         total[p.steps] += 1
         right[p.steps] += answer == p.answer
         number_right += digits(answer) == digits(p.answer)
         if answer != p.answer:
-            failures.append({"question": p.question, "wanted": f"{p.thinking}\n</think>\n\n{p.answer}", "got": text})
+            failures.append({"question": p.question, "wanted": [p.thinking, p.answer], "got": [thinking, answer]})
     return {"right": sum(right.values()), "total": len(problems), "numbers_right": number_right,
             "by_steps": {s: [right[s], total[s]] for s in sorted(total)}, "failures": failures}
 
@@ -66,16 +69,16 @@ def digits(text: str) -> str:
     return "".join(c for c in text if c.isdigit())
 
 
-def main():
+def main(solver, description: str):
     """Prints a table; writes the failures too if asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("output", type=Path, nargs="?")
     parser.add_argument("--size", type=int, default=SIZE)
     arguments = parser.parse_args()
     results = {}
     for name, held in (("known templates, fresh content", False), ("held-out templates and content", True)):
-        results[name] = r = evaluate(arguments.folder, held, arguments.size)
+        results[name] = r = evaluate(solver, arguments.folder, held, arguments.size)
         steps = ", ".join(f"{s} steps {a}/{b}" for s, (a, b) in r["by_steps"].items())
         print(f"{name}: {r['right']}/{r['total']} sentences right ({steps}); numbers {r['numbers_right']}/{r['total']}", flush=True)
     if arguments.output:
@@ -83,4 +86,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(solve, __doc__)

@@ -10,7 +10,7 @@ def orthogonalise(stack: torch.Tensor, rounds: int = 5) -> torch.Tensor:
     x = x / (x.float().norm(dim=(1, 2), keepdim=True) + 1e-7).bfloat16()
     for _ in range(rounds):
         gram = x @ x.transpose(1, 2)
-        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
     return (x.transpose(1, 2) if tall else x).float()
 
 

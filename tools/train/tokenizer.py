@@ -3,6 +3,7 @@
     python tokenizer.py OUTPUT_FOLDER
 """
 
+import functools
 import json
 import random
 import re
@@ -39,24 +40,33 @@ def train(documents: int = 30000, seed: int = 11) -> Tokenizer:
     return tokenizer
 
 
-def corpus(rng: random.Random, documents: int):
-    """Generated text without the markers, and with names cut after their first letter.
+def cut_names(text: str) -> str:
+    """Text with names cut after their first letter.
 
     A name then has the same tokens after its first letter at the start of a line
     and inside a sentence, which makes it easy to copy.
     """
-    sources = Path(stories.__file__).read_text() + Path(smalltalk.__file__).read_text()
-    common = set(re.findall(r"[A-Z][a-z]+", sources)) | {"She", "He", "Sum"}
-
     def cut(match: re.Match) -> str:
         word = match.group(0)
-        return word if word in common else f"{word[0]}\n{word[1:]}"
+        return word if word in common_words() else f"{word[0]}\n{word[1:]}"
 
+    return re.sub(r"\b[A-Z][a-z]+", cut, text)
+
+
+@functools.cache
+def common_words() -> frozenset[str]:
+    """Capitalised words that are no names."""
+    sources = Path(stories.__file__).read_text() + Path(smalltalk.__file__).read_text()
+    return frozenset(re.findall(r"[A-Z][a-z]+", sources)) | {"She", "He", "Sum"}
+
+
+def corpus(rng: random.Random, documents: int):
+    """Generated text without the markers, and with names cut."""
     for _ in range(documents):
         text = text_of(document(rng))
         for marker, _ in ADDED:
             text = text.replace(marker, "\n")
-        yield re.sub(r"\b[A-Z][a-z]+", cut, text)
+        yield cut_names(text)
 
 
 def save(folder: Path):

@@ -29,21 +29,58 @@ PROMPT_WEIGHT = 0.15
 WARM_UP = 50
 
 
-def encode(tokenizer: Tokenizer, pieces) -> tuple[list[int], list[float]]:
-    """Token ids of a document and the loss weight of each."""
-    ids, weights = [], []
-    for text, target in pieces:
-        new = tokenizer.encode(text).ids
-        ids += new
-        weights += [1.0 if target else PROMPT_WEIGHT] * len(new)
-    return ids, weights
+class Family:
+    """What the loop has to know of one family of models; `config` and `model` are set by each."""
+
+    config: dict
+    model: torch.nn.Module
+
+    def document(self, rng: random.Random) -> tuple[list[int], list[float]]:
+        """Token ids of a new document and the loss weight of each."""
+        raise NotImplementedError
+
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Optimizers over all parameters, with their peak learning rates."""
+        raise NotImplementedError
+
+    def before_step(self, spent: float):
+        """Called before a step with the share of the time that has passed."""
+
+    def counts(self) -> list[float]:
+        """Numbers of this process to be averaged with those of the others."""
+        return []
+
+    def after_step(self, counts: list[float]):
+        """Called after a step with the averaged numbers."""
 
 
-def batches(tokenizer: Tokenizer, seed: int, known: frozenset[str], tokens: int):
+class Qwen(Family):
+    """tiny-qwen."""
+
+    def __init__(self, folder: Path):
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        rows = -(-self.tokenizer.get_vocab_size() // 64) * 64
+        self.config = make_config(rows, self.tokenizer.token_to_id("<|endoftext|>"))
+        self.model = TinyQwen(self.config["text_config"])
+        self.known = known_questions()
+
+    def document(self, rng):
+        ids, weights = [], []
+        for text, target in document(rng, self.known):
+            new = self.tokenizer.encode(text).ids
+            ids += new
+            weights += [1.0 if target else PROMPT_WEIGHT] * len(new)
+        return ids, weights
+
+    def optimizers(self):
+        return make_optimizers(self.model)
+
+
+def batches(family: Family, seed: int, tokens: int):
     """Endless batches (ids, weights) of documents of similar length, at most `tokens` with the padding on the right."""
     rng = random.Random(seed)
     while True:
-        pool = sorted((encode(tokenizer, document(rng, known)) for _ in range(POOL)), key=lambda d: len(d[0]))
+        pool = sorted((family.document(rng) for _ in range(POOL)), key=lambda d: len(d[0]))
         group, out = [], []
         for doc in pool:
             if group and rounded(len(doc[0])) * (len(group) + 1) > tokens:
@@ -71,7 +108,7 @@ def pad(group) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, weights
 
 
-def losses(model: TinyQwen, ids, weights) -> tuple[torch.Tensor, torch.Tensor]:
+def losses(model: torch.nn.Module, ids, weights) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted loss for the gradient, and the mean loss of the assistant's tokens."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = model(ids, torch.bfloat16)[:, :-1]
@@ -87,7 +124,7 @@ def rate(step: int, spent: float, decay: float) -> float:
 
 
 @torch.no_grad()
-def validation(model: TinyQwen, fixed) -> float:
+def validation(model: torch.nn.Module, fixed) -> float:
     """Mean loss on a fixed set of documents."""
     model.eval()
     values = [losses(model, *batch)[1].item() for batch in fixed]
@@ -95,7 +132,7 @@ def validation(model: TinyQwen, fixed) -> float:
     return sum(values) / len(values)
 
 
-def average(model: TinyQwen, extra: list[float]) -> list[float]:
+def average(model: torch.nn.Module, extra: list[float]) -> list[float]:
     """Averages the gradients, and some numbers with them, over all processes."""
     grads = [p.grad for p in model.parameters()]
     flat = torch.cat([g.flatten() for g in grads] + [torch.tensor(extra)])
@@ -107,13 +144,13 @@ def average(model: TinyQwen, extra: list[float]) -> list[float]:
     return flat[-len(extra):].tolist()
 
 
-def save(model: TinyQwen, folder: Path):
+def save(model: torch.nn.Module, folder: Path):
     """Writes the weights beside and renames, so that readers see whole files."""
     torch.save(model.state_dict(), folder / "weights.part")
     (folder / "weights.part").rename(folder / "weights.pt")
 
 
-def train(folder: Path, options: argparse.Namespace):
+def train(folder: Path, options: argparse.Namespace, kind: type[Family]):
     """The whole run; with --resume from the weights in the folder instead of random ones."""
     seconds, seed = options.minutes * 60, options.seed
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -121,18 +158,16 @@ def train(folder: Path, options: argparse.Namespace):
         dist.init_process_group("gloo")
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    config = make_config(-(-tokenizer.get_vocab_size() // 64) * 64, tokenizer.token_to_id("<|endoftext|>"))
-    model = TinyQwen(config["text_config"])
+    family = kind(folder)
+    model = family.model
     if options.resume:
         model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
-    optimizers = make_optimizers(model)
+    optimizers = family.optimizers()
     peaks = [o.param_groups[0]["lr"] for o in optimizers]
-    known = known_questions()
-    source, fixed_source = (batches(tokenizer, s, known, options.batch) for s in (10 * seed + rank, 1001))
+    source, fixed_source = (batches(family, s, options.batch) for s in (10 * seed + rank, 1001))
     fixed = [next(fixed_source) for _ in range(16)]
     if rank == 0:
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        (folder / "config.json").write_text(json.dumps(family.config, indent=2) + "\n")
         log = (folder / f"log-{seed}.csv").open("w", buffering=1)
         log.write("step,seconds,documents,tokens,rate,train_loss,validation_loss\n")
         print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
@@ -142,15 +177,17 @@ def train(folder: Path, options: argparse.Namespace):
         for optimizer, peak in zip(optimizers, peaks):
             for group in optimizer.param_groups:
                 group["lr"] = peak * share
+        family.before_step(spent)
         ids, weights = next(source)
         loss, shown = losses(model, ids, weights)
         loss.backward()
-        mean, spent, rows, used = average(model, [shown.item(), (time.time() - start) / seconds, float(len(ids)),
-                                                  float((weights > 0).sum())])
+        mean, spent, rows, used, *counts = average(model, [
+            shown.item(), (time.time() - start) / seconds, float(len(ids)), float((weights > 0).sum()), *family.counts()])
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
+        family.after_step(counts)
         step, documents, tokens, recent = step + 1, documents + round(rows * world), tokens + round(used * world), recent + mean
         if rank == 0 and (step % 50 == 0 or spent >= 1.0):
             checked = f"{validation(model, fixed):.4f}" if step % 200 == 0 or spent >= 1.0 else ""
@@ -166,8 +203,9 @@ def train(folder: Path, options: argparse.Namespace):
         dist.destroy_process_group()
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(kind: type[Family], description: str):
+    """Reads the command line and trains."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=50.0)
     parser.add_argument("--seed", type=int, default=1)
@@ -176,4 +214,8 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=float, default=1.0, help="share of the full learning rates")
     parser.add_argument("--decay", type=float, default=0.4, help="share of the time in which the rate falls to zero")
     arguments = parser.parse_args()
-    train(arguments.folder, arguments)
+    train(arguments.folder, arguments, kind)
+
+
+if __name__ == "__main__":
+    main(Qwen, __doc__)
