@@ -68,5 +68,5 @@ for ((worker = 0; worker < workers; ++worker)); do
   running+=($!)
 done
 failed=0
-for process in "${running[@]}"; do wait "$process" || failed=1; done
+for process in "${running[@]}"; do wait -f "$process" || failed=1; done
 exit $failed
