@@ -40,6 +40,7 @@ sanitize: packages
 	@cd build/thread && TSAN_OPTIONS=halt_on_error=1 $(CTEST) -R 'Workers|Waiting|Contract|Engine|CpuMachine|Failure|Trace|Limits|TheThreadsDoNotMatter'
 
 fuzz: packages
+	@scripts/install-packages.sh fuzz
 	@scripts/fuzz.sh $(or $(SECONDS),30)
 
 includes:

@@ -35,7 +35,7 @@ last() { grep -aoE "$2 *[0-9]+" "$1" | grep -oE '[0-9]+$' | tail -1 || true; }
 
 fuzz() {
   local name=$1 log=$scratch/$1.log state=ok
-  local options=(-max_total_time="$seconds" -max_len=16384 -rss_limit_mb=1024 -timeout=10 -print_final_stats=1
+  local options=(-max_total_time="$seconds" -max_len=16384 -rss_limit_mb=1024 -timeout=30 -print_final_stats=1
     -artifact_prefix="$crashes/$name-")
   [[ -e tests/fuzz/$name.dict ]] && options+=(-dict="tests/fuzz/$name.dict")
   mkdir -p "$scratch/$name/found" "$scratch/$name/tmp"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of packages.txt that are missing. Quick, and silent, when none is.
+# Installs the Debian packages of packages.txt that are missing. Quick, and silent, when none is. Lines that end with
+# "only: WHAT" are for install-packages.sh WHAT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=()
-for package in $(sed 's/#.*//' packages.txt); do
+for package in $(sed "/only: ${1:-nothing}\$/! {/only:/d}; s/#.*//" packages.txt); do
   state=$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null || true)
   [[ $state == ii* ]] || missing+=("$package")
 done
