@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -26,6 +27,10 @@ struct Partial {
 // Query heads that read keys and values together, each with chains of its own.
 inline constexpr int64_t kHeadsAtOnce = 4;
 
+// How far ahead of their use keys (in floats) and values (in positions) are fetched.
+inline constexpr int64_t kKeysAhead = 768;
+inline constexpr int64_t kPositionsAhead = 12;
+
 // scores[head, p] of `count` positions from the start of a block: each one chain over dim. q is [kHeads, dim], scores
 // [kHeads, chunk]. Lanes past the end hold anything.
 template <int64_t kHeads>
@@ -36,6 +41,8 @@ HWY_INLINE void Scores(const float* q, const float* keys, int64_t dim, int64_t c
     HWY_UNROLL(8)
     for (int64_t c = 0; c < kHeads * kVectors; ++c) sum[c] = hn::Zero(D());
     for (int64_t i = 0; i < dim; ++i) {
+      hwy::Prefetch(block + i * 16 + kKeysAhead);
+      __builtin_prefetch(block + i * 16 + 4 * kKeysAhead, 0, 2);  // into L2
       HWY_UNROLL(8)
       for (int64_t c = 0; c < kHeads * kVectors; ++c) {
         const V key = hn::LoadU(D(), block + i * 16 + c % kVectors * kN);
@@ -69,27 +76,40 @@ HWY_INLINE void Weigh(float* scores, int64_t count, float* max, float* weight) {
   *weight = SumLanes(sum);
 }
 
-// sums[head, i] = Σ_p weights[head, p] · value[p, i], positions in order. weights is [kHeads, chunk], sums [kHeads,
-// stride].
+// sums[head, i] = Σ_p weights[head, p] · value[p, i] for kColumns of i, positions in order. weights is [kHeads, chunk],
+// sums [kHeads, stride].
+template <int64_t kHeads, int64_t kColumns>
+HWY_INLINE void WeightedColumns(const float* weights, const float* values, int64_t dim, int64_t count, int64_t stride,
+                                float* sums) {
+  constexpr int64_t kParts = kColumns / kN;
+  V total[kHeads * kParts];
+  HWY_UNROLL(16)
+  for (int64_t c = 0; c < kHeads * kParts; ++c) total[c] = hn::Zero(D());
+  for (int64_t p = 0; p < count; ++p) {
+    const float* value = values + p * dim;
+    for (int64_t line = 0; line < kColumns; line += 16) hwy::Prefetch(value + kPositionsAhead * dim + line);
+    HWY_UNROLL(16)
+    for (int64_t c = 0; c < kHeads * kParts; ++c) {
+      const V part = hn::LoadU(D(), value + c % kParts * kN);
+      total[c] = hn::MulAdd(hn::Set(D(), weights[c / kParts * kAttentionChunk + p]), part, total[c]);
+    }
+  }
+  HWY_UNROLL(16)
+  for (int64_t c = 0; c < kHeads * kParts; ++c) {
+    hn::StoreU(total[c], D(), sums + c / kParts * stride + c % kParts * kN);
+  }
+}
+
+// All of a head's dim columns: as many at once as stay in registers, so that memory is read in long pieces.
 template <int64_t kHeads>
 HWY_INLINE void WeightedSums(const float* weights, const float* values, int64_t dim, int64_t count, int64_t stride,
                              float* sums) {
-  for (int64_t i = 0; i < dim; i += 16) {
-    V total[kHeads * kVectors];
-    HWY_UNROLL(8)
-    for (int64_t c = 0; c < kHeads * kVectors; ++c) total[c] = hn::Zero(D());
-    for (int64_t p = 0; p < count; ++p) {
-      HWY_UNROLL(8)
-      for (int64_t c = 0; c < kHeads * kVectors; ++c) {
-        const V value = hn::LoadU(D(), values + p * dim + i + c % kVectors * kN);
-        total[c] = hn::MulAdd(hn::Set(D(), weights[c / kVectors * kAttentionChunk + p]), value, total[c]);
-      }
-    }
-    HWY_UNROLL(8)
-    for (int64_t c = 0; c < kHeads * kVectors; ++c) {
-      hn::StoreU(total[c], D(), sums + c / kVectors * stride + i + c % kVectors * kN);
-    }
+  constexpr int64_t kWide = kN == 16 || kHeads == 1 ? 64 : 16;
+  int64_t i = 0;
+  for (; i + kWide <= dim; i += kWide) {
+    WeightedColumns<kHeads, kWide>(weights, values + i, dim, count, stride, sums + i);
   }
+  for (; i < dim; i += 16) WeightedColumns<kHeads, 16>(weights, values + i, dim, count, stride, sums + i);
 }
 
 // Joins what comes next to what is there: both are brought to the greater max.
