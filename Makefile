@@ -39,7 +39,7 @@ sanitize: packages
 	@cmake --build --preset thread --target test_machines test_engine
 	@cd build/thread && TSAN_OPTIONS=halt_on_error=1 $(CTEST) -R 'Workers|Waiting|Contract|Engine|CpuMachine|Failure|Trace|Limits|TheThreadsDoNotMatter'
 
-fuzz: packages
+fuzz:
 	@scripts/install-packages.sh fuzz
 	@scripts/fuzz.sh $(or $(SECONDS),30)
 

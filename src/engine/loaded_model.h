@@ -27,7 +27,7 @@ struct LoadOptions {
 
 // A model directory's text side: what is needed to turn text into tokens and back. No weights.
 struct TextModel {
-  std::optional<Tokenizer> tokenizer;        // absent where the directory has no tokenizer.json
+  std::optional<Tokenizer> tokenizer;        // absent where the directory has no vocabulary
   std::unique_ptr<const ChatFormat> format;  // null where there is no chat template, or one of no known format
   std::optional<Error> unknown_format;       // what is wrong with the template, where it is of no known format
 

@@ -7,6 +7,8 @@
 
 #include "text/characters.h"
 #include "text/chatml_qwen_parser.h"
+#include "text/python_json.h"
+#include "text/request_json.h"
 
 namespace megalith {
 
@@ -18,10 +20,6 @@ constexpr std::string_view kFunction = "<function=";
 constexpr std::string_view kFunctionEnd = "</function>";
 constexpr std::string_view kParameter = "<parameter=";
 constexpr std::string_view kParameterEnd = "</parameter>";
-
-std::string json_string(std::string_view text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 const Json* find(const Json* object, const char* name) {
   if (object == nullptr || !object->is_object()) return nullptr;
@@ -64,8 +62,7 @@ std::string typed(std::string_view value, const Json* schema) {
   bool null = bare == "null" || bare == "None";
   if (types.contains("string") || types.empty()) return null && types.contains("null") ? "null" : json_string(value);
   if (null) return "null";
-  // The parser takes a zero byte for the end of a text.
-  if (bare.find('\0') == std::string_view::npos && Json::accept(bare)) return std::string(bare);
+  if (is_json(bare)) return std::string(bare);
   // Prompts of the 3.5 form show booleans as Python writes them.
   if (types.contains("boolean") && (bare == "True" || bare == "False")) return bare == "True" ? "true" : "false";
   return json_string(value);

@@ -1,20 +1,15 @@
 #include "text/kimi_k3_call.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "text/characters.h"
 #include "text/json_members.h"
 #include "text/python_json.h"
+#include "text/request_json.h"
 
 namespace megalith {
 
 namespace {
-
-// The parser takes a zero byte for the end of a text.
-bool is_json(std::string_view text) {
-  return text.find('\0') == std::string_view::npos && nlohmann::json::accept(text);
-}
 
 bool is_object(std::string_view text) {
   return text.starts_with('{') && is_json(text);
@@ -25,7 +20,7 @@ bool is_object(std::string_view text) {
 void KimiK3Call::add_argument(std::string key, std::string_view type, std::string_view value) {
   std::string_view bare = trim(value);
   bool typed = type != "string" && is_json(bare);
-  set(std::move(key), typed ? std::string(bare) : json_string(std::string(value)));
+  set(std::move(key), typed ? std::string(bare) : json_string(value));
 }
 
 void KimiK3Call::add_json(std::string_view text) {

@@ -56,7 +56,7 @@ std::string written(const Json& value, const Style& style) {
 
 }  // namespace
 
-std::string json_string(const std::string& text) {
+std::string json_string(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -3,12 +3,13 @@
 // JSON as Python's json.dumps writes it, letters without escapes. Chat templates are Python's, and prompts show JSON.
 
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
 namespace megalith {
 
-std::string json_string(const std::string& text);
+std::string json_string(std::string_view text);
 
 // ", " and ": " between the parts.
 std::string python_json(const nlohmann::ordered_json& value);

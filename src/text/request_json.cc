@@ -22,6 +22,10 @@ constexpr size_t kMostNames = 1000;
 
 }  // namespace
 
+bool is_json(std::string_view text) {
+  return text.find('\0') == std::string_view::npos && Json::accept(text);
+}
+
 Json parse_request_json(std::string_view text, const std::string& where) {
   if (size_t at = invalid_utf8(text); at != std::string_view::npos) {
     refuse(where, "UTF-8", fmt::format("byte {:#04x} at offset {}", static_cast<unsigned char>(text[at]), at));

@@ -14,4 +14,7 @@ namespace megalith {
 // recursion; 1,000 names in an object, since keeping them in order takes a search for each.
 nlohmann::ordered_json parse_request_json(std::string_view text, const std::string& where);
 
+// Whether the whole of a text is one JSON value. The parser by itself takes a zero byte for the end of a text.
+bool is_json(std::string_view text);
+
 }  // namespace megalith

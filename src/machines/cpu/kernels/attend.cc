@@ -11,6 +11,16 @@
 #include "machines/cpu/kernels/math-inl.h"
 #include "program/attention.h"
 
+#ifndef MEGALITH_ATTEND_SIZES
+#define MEGALITH_ATTEND_SIZES
+namespace megalith {
+inline constexpr int64_t kHeadsAtOnce =
+    4;  // query heads that read keys and values together, each with chains of its own
+inline constexpr int64_t kKeysAhead = 768;      // floats of keys that are fetched ahead of their use
+inline constexpr int64_t kPositionsAhead = 12;  // positions of values
+}  // namespace megalith
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace megalith::HWY_NAMESPACE {
 
@@ -23,13 +33,6 @@ struct Partial {
   float& max() const { return sum[dim]; }
   float& weight() const { return sum[dim + 1]; }
 };
-
-// Query heads that read keys and values together, each with chains of its own.
-inline constexpr int64_t kHeadsAtOnce = 4;
-
-// How far ahead of their use keys (in floats) and values (in positions) are fetched.
-inline constexpr int64_t kKeysAhead = 768;
-inline constexpr int64_t kPositionsAhead = 12;
 
 // scores[head, p] of `count` positions from the start of a block: each one chain over dim. q is [kHeads, dim], scores
 // [kHeads, chunk]. Lanes past the end hold anything.
@@ -237,9 +240,9 @@ void run_join_spans(const OpContext& c, const StepArgs& step, Part part, Scratch
   HWY_DYNAMIC_DISPATCH(RunJoinSpans)(c, step, part, scratch);
 }
 
-// As ChunkScratch has it; a joined sum is smaller. Four heads are kHeadsAtOnce on every instruction set.
+// As ChunkScratch has it; a joined sum is smaller.
 int64_t attend_scratch_floats(const Attend& how) {
-  return 4 * (kAttentionChunk + how.dim + 2) + how.heads / how.kv_heads * how.dim;
+  return kHeadsAtOnce * (kAttentionChunk + how.dim + 2) + how.heads / how.kv_heads * how.dim;
 }
 
 // Key p of a head goes to lane p mod 16 of block p / 16; values lie as they come.
