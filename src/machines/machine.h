@@ -43,7 +43,7 @@ class Machine {
  public:
   virtual ~Machine() = default;
 
-  // Reads all weights. Called once, before run().
+  // Reads all weights; throws what `source` throws. Called once, before run().
   virtual void load(const TapeSource& source, Progress* progress) = 0;
   // Runs one step. args must respect the options: rows, sequence slots, positions. Throws std::runtime_error, with who waited
   // for what, when a worker fails to keep its deadline; the machine is then unusable.

@@ -81,6 +81,18 @@ std::vector<std::string> Fields::texts(const std::string& name) const {
   return list;
 }
 
+std::vector<int64_t> Fields::integers(const std::string& name) const {
+  const nlohmann::json* value = find(name);
+  if (!value) return {};
+  std::vector<int64_t> list;
+  for (const auto& item : value->is_array() ? *value : nlohmann::json::array({*value})) {
+    const bool small = item.is_number_integer() && (!item.is_number_unsigned() || item.get<uint64_t>() < (uint64_t{1} << 62));
+    if (!value->is_array() || !small) throw error(name, "a list of integers");
+    list.push_back(item.get<int64_t>());
+  }
+  return list;
+}
+
 Fields Fields::object(const std::string& name) const {
   const nlohmann::json* value = find(name);
   if (!value) throw error(name, "a JSON object");

@@ -22,6 +22,7 @@ class Fields {
   double number(const std::string& name, double otherwise) const;
   bool flag(const std::string& name, bool otherwise) const;
   std::string text(const std::string& name, const std::string& otherwise) const;
+  std::vector<int64_t> integers(const std::string& name) const;
   std::vector<std::string> texts(const std::string& name) const;
   Fields object(const std::string& name) const;
 

@@ -241,7 +241,7 @@ Value Qwen35::attention(Builder& b, const std::string& p, size_t index, Value x)
   const int v_state = b.per_position(fmt::format("L{}.v", index), kv, dim);
   b.append_kv(k, v, k_state, v_state);
   const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
-  const Value o = b.attend(q, k_state, v_state, {heads, kv, dim, scale});
+  const Value o = b.attend(q, k_state, v_state, {heads, kv, dim, dim, scale});
   const Value gated = b.sigmoid_gate(o, qg, {heads, dim, 2 * dim, dim});
   return b.matmul(gated, b.matrix(p + "o_proj.weight", c.hidden, c.heads * dim,
                                   Builder::split_inputs({c.heads * dim, c.heads})));
@@ -268,7 +268,8 @@ Value Qwen35::delta_net(Builder& b, const std::string& p, size_t index, Value x)
   const int state = b.per_sequence(fmt::format("L{}.rec", index), {heads.value_heads, c.key_dim, c.value_dim});
   const Value o = b.gated_delta(qkv, beta, a, b.vector(p + "A_log", {c.value_heads}, per_head),
                                 b.vector(p + "dt_bias", {c.value_heads}, per_head), state, heads);
-  const Value gated = b.gated_norm(o, z, b.vector(p + "norm.weight", {c.value_dim}), heads.value_heads, c.value_dim, c.eps);
+  const Value gated = b.gated_norm(o, z, b.vector(p + "norm.weight", {c.value_dim}),
+                                   {heads.value_heads, c.value_dim, c.eps, Gate::silu});
   return b.matmul(gated, b.matrix(p + "out_proj.weight", c.hidden, values, Builder::split_inputs({values, c.value_heads})));
 }
 

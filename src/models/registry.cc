@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "models/fields.h"
+#include "models/kimi_k3.h"
 #include "models/model.h"
 #include "models/qwen35.h"
 
@@ -15,7 +16,7 @@ struct Family {
 };
 
 // A new model is a line here and a file beside.
-constexpr std::array kFamilies = {Family{recognises_qwen35, make_qwen35}};
+constexpr std::array kFamilies = {Family{recognises_qwen35, make_qwen35}, Family{recognises_kimi_k3, make_kimi_k3}};
 
 }  // namespace
 
@@ -24,7 +25,7 @@ std::unique_ptr<Model> make_model(const nlohmann::json& config, const std::strin
     if (family.recognises(config)) return family.make(config, file);
   }
   throw Fields(config, file)
-      .error("model_type", "an architecture that Megalith runs (qwen3_5, qwen3_5_text)",
+      .error("model_type", "an architecture that Megalith runs (qwen3_5, qwen3_5_text, kimi_k3, kimi_linear)",
              "docs/adding-a-model.md tells how a model is added.");
 }
 

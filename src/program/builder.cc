@@ -1,6 +1,9 @@
 #include "program/builder.h"
 
+#include <algorithm>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "program/attention.h"
@@ -28,10 +31,12 @@ Builder::Builder(const BuildOptions& options, int segments) : hidden_(options.hi
 }
 
 WeightRef Builder::declare(Weight weight) {
-  const auto [found, fresh] = weight_ids_.try_emplace(weight.name, static_cast<int>(program_.weights.size()));
+  const std::string key = fmt::format("{}[{}, {}]", weight.name, weight.head_rows.first, weight.head_rows.count);
+  const auto [found, fresh] = weight_ids_.try_emplace(key, static_cast<int>(program_.weights.size()));
   if (fresh) {
+    const int ranks = weight.part_ranks(program_.ranks);
     for (const Block& block : weight.split.blocks) {
-      CHECK(block.divides(program_.ranks), "{}: {} groups over {} ranks", weight.name, block.groups, program_.ranks);
+      CHECK(block.divides(ranks), "{}: {} groups over {} ranks", weight.name, block.groups, ranks);
     }
     program_.weights.push_back(std::move(weight));
   } else {
@@ -48,6 +53,32 @@ WeightRef Builder::matrix(const std::string& name, int64_t outputs, int64_t inpu
 
 WeightRef Builder::vector(const std::string& name, std::vector<int64_t> shape, Split split) {
   return declare({name, std::move(shape), DType::f32, WeightLayout::plain, std::move(split), stored_dtype(name)});
+}
+
+WeightRef Builder::vector_with_tail(const std::string& name, int64_t size, Split split) {
+  const auto info = catalog_ ? catalog_(name) : std::nullopt;
+  const int64_t stored = info && info->shape.size() == 1 ? std::max(info->shape[0], size) : size;
+  Weight w = {name, {stored}, DType::f32, WeightLayout::plain, std::move(split), stored_dtype(name)};
+  w.zero_tail = stored - size;
+  return declare(std::move(w));
+}
+
+WeightRef Builder::head_matrix(const std::string& name, int64_t outputs, int64_t inputs, HeadRows rows) {
+  const DType stored = stored_dtype(name);
+  const DType dtype = stored == DType::bf16 ? DType::bf16 : DType::f32;
+  CHECK(outputs % rows.heads == 0 && rows.first + rows.count <= outputs / rows.heads, "{}: rows {}+{}", name, rows.first,
+        rows.count);
+  Weight w = {name, {outputs, inputs}, dtype, WeightLayout::panels, split_outputs({{outputs, rows.heads}}), stored};
+  w.head_rows = rows;
+  return declare(std::move(w));
+}
+
+WeightRef Builder::experts(const std::string& name, int64_t outputs, int64_t inputs, ExpertSet set, Split split) {
+  CHECK(set.count % set.groups == 0 && inputs % kMxGroup == 0, "{}: {} experts in {} groups, {} inputs", name, set.count,
+        set.groups, inputs);
+  Weight w = {name, {outputs, inputs}, DType::mxfp4, WeightLayout::panels, std::move(split), DType::mxfp4};
+  w.experts = set;
+  return declare(std::move(w));
 }
 
 DType Builder::stored_dtype(const std::string& name) const {
@@ -105,8 +136,18 @@ Value Builder::matmul(Value x, WeightRef ref) {
   const int64_t segments = by_inputs ? program_.segments / program_.ranks : 1;
   CHECK(width(x) % segments == 0, "{}: {} inputs in {} segments", w.name, width(x), segments);
   const std::string_view what = short_name(w.name);
-  const Value y = append(OpKind::matmul, what, {x}, w.outputs(program_.ranks), rows(x), Matmul{segments}, {ref.id});
+  const Value y = append(OpKind::matmul, what, {x}, w.outputs(program_.ranks), rows(x),
+                         Matmul{segments, Heads::compact(1, width(x))}, {ref.id});
   return by_inputs ? all_reduce(y, what) : y;
+}
+
+Value Builder::matmul_heads(Value x, WeightRef ref, Heads heads) {
+  const Weight& w = weight(ref);
+  const int64_t outputs = w.outputs(program_.ranks);
+  CHECK(w.inputs(program_.ranks) == heads.dim && outputs % (heads.count * kPanelOutputs) == 0 &&
+            heads.offset + (heads.count - 1) * heads.stride + heads.dim <= width(x),
+        "{}: {} outputs of {} heads", w.name, outputs, heads.count);
+  return append(OpKind::matmul, short_name(w.name), {x}, outputs, rows(x), Matmul{1, heads}, {ref.id});
 }
 
 Value Builder::rope(Value x, int64_t heads, int64_t dim, int64_t rotary, double theta) {
@@ -118,11 +159,26 @@ void Builder::append_kv(Value k, Value v, int k_state, int v_state) {
   append(OpKind::append_kv, "append_kv", {k, v}, 0, Rows::all, {}, {}, {k_state, v_state});
 }
 
+void Builder::append_latent(Value latent, Value kv, int state) {
+  CHECK(width(latent) <= width(kv) && program_.states[static_cast<size_t>(state)].elements() == width(kv),
+        "a latent of {} in a row of {}", width(latent), width(kv));
+  append(OpKind::append_latent, "append_latent", {latent, kv}, 0, Rows::all, {}, {}, {state});
+}
+
 Value Builder::attend(Value q, int k_state, int v_state, Attend how) {
-  CHECK(width(q) == how.heads * how.dim && how.heads % how.kv_heads == 0, "attend of {} heads", how.heads);
-  const int64_t partial = partial_width(how.heads, how.dim);
+  CHECK(width(q) == how.heads * how.key_dim && how.heads % how.kv_heads == 0, "attend of {} heads", how.heads);
+  const int64_t partial = partial_width(how.heads, how.value_dim);
   const Value spans = append(OpKind::attend, "attend", {q}, partial, rows(q), how, {}, {k_state, v_state});
-  return append(OpKind::join_spans, "join_spans", {spans}, width(q), rows(q), how);
+  return append(OpKind::join_spans, "join_spans", {spans}, how.heads * how.value_dim, rows(q), how);
+}
+
+Value Builder::attend_latent(Value q, Value q_tail, int state, Attend how) {
+  CHECK(how.latent && how.kv_heads == 1 && width(q) == how.heads * (how.key_dim - how.tail.dim) &&
+            how.value_dim <= how.key_dim && how.tail.count == how.heads,
+        "attend of {} heads", how.heads);
+  const int64_t partial = partial_width(how.heads, how.value_dim);
+  const Value spans = append(OpKind::attend, "attend", {q, q_tail}, partial, rows(q), how, {}, {state});
+  return append(OpKind::join_spans, "join_spans", {spans}, how.heads * how.value_dim, rows(q), how);
 }
 
 Value Builder::sigmoid_gate(Value x, Value gate, Heads gate_heads) {
@@ -145,15 +201,63 @@ Value Builder::gated_delta(Value qkv, Value b, Value a, WeightRef a_log, WeightR
                 {a_log.id, dt_bias.id}, {state});
 }
 
-Value Builder::gated_norm(Value x, Value z, WeightRef w, int64_t heads, int64_t dim, float eps) {
-  CHECK(width(x) == heads * dim && width(z) == width(x), "gated_norm of {}", width(x));
-  return append(OpKind::gated_norm, short_name(weight(w).name), {x, z}, width(x), rows(x), GatedNorm{heads, dim, eps},
-                {w.id});
+Value Builder::kda(Value q, Value k, Value v, Value f, Value b, WeightRef a_log, WeightRef dt_bias, int state, Kda how) {
+  const int64_t size = how.heads * how.dim;
+  CHECK(width(q) == size && width(k) == size && width(v) == size && width(f) == size && width(b) == how.heads,
+        "kda of {} heads of {}", how.heads, how.dim);
+  return append(OpKind::kda, "kda", {q, k, v, f, b}, size, rows(q), how, {a_log.id, dt_bias.id}, {state});
+}
+
+Value Builder::gated_norm(Value x, Value z, WeightRef w, GatedNorm how) {
+  CHECK(width(x) == how.heads * how.dim && width(z) == width(x), "gated_norm of {}", width(x));
+  return append(OpKind::gated_norm, short_name(weight(w).name), {x, z}, width(x), rows(x), how, {w.id});
 }
 
 Value Builder::silu_gate(Value gate, Value up) {
   CHECK(width(gate) == width(up), "silu_gate of {} and {}", width(gate), width(up));
   return append(OpKind::silu_gate, "silu_gate", {gate, up}, width(gate), rows(gate));
+}
+
+Value Builder::situ_gate(Value gate, Value up, Situ how) {
+  CHECK(width(gate) == width(up), "situ_gate of {} and {}", width(gate), width(up));
+  return append(OpKind::situ_gate, "situ_gate", {gate, up}, width(gate), rows(gate), how);
+}
+
+Value Builder::residual_mix(std::vector<Value> mixed, WeightRef norm, WeightRef proj, float eps) {
+  const Value first = mixed.front();
+  for (const Value v : mixed) CHECK(width(v) == width(first), "a mix of {} and {}", width(first), width(v));
+  CHECK(weight(norm).shape[0] == width(first) && weight(proj).shape.back() == width(first), "{}: a row of {}",
+        weight(proj).name, width(first));
+  return append(OpKind::residual_mix, short_name(weight(proj).name), std::move(mixed), width(first), rows(first),
+                ResidualMix{eps}, {norm.id, proj.id});
+}
+
+Value Builder::route(Value logits, WeightRef bias, Route how) {
+  CHECK(width(logits) == how.experts && how.top_k <= how.experts && how.experts < (1 << 24), "{} of {} experts",
+        how.top_k, how.experts);
+  return append(OpKind::route, "route", {logits}, 2 * how.top_k, rows(logits), how, {bias.id});
+}
+
+Value Builder::expert_gate(Value x, Value routing, WeightRef w1, WeightRef w3, ExpertGate how) {
+  const Weight& w = weight(w1);
+  CHECK(w.inputs(program_.ranks) == width(x) && width(routing) == 2 * how.top_k, "{}: a row of {}", w.name, width(x));
+  return append(OpKind::expert_gate, "experts.w1 w3", {x, routing}, how.top_k * w.outputs(program_.ranks), rows(x), how,
+                {w1.id, w3.id});
+}
+
+Value Builder::expert_down(Value x, Value routing, WeightRef w2) {
+  const Weight& w = weight(w2);
+  const int64_t top_k = width(routing) / 2;
+  // The tree over all segments of the program: a rank holds whole groups, or a part of one.
+  const int64_t leaves = program_.segments / program_.ranks;
+  const int64_t per_group = program_.segments / w.experts.groups;
+  const int64_t groups = std::max<int64_t>(leaves / per_group, 1);
+  CHECK(width(x) == top_k * w.inputs(program_.ranks), "{}: a row of {}", w.name, width(x));
+  CHECK(program_.segments % w.experts.groups == 0 && w.inputs(program_.ranks) % (leaves / groups * kMxGroup) == 0,
+        "{}: {} segments, {} groups, {} inputs", w.name, program_.segments, w.experts.groups, w.inputs(program_.ranks));
+  const Value y = append(OpKind::expert_down, "experts.w2", {x, routing}, w.outputs(program_.ranks), rows(x),
+                         ExpertDown{top_k, groups, leaves / groups}, {w2.id});
+  return all_reduce(y, "experts.w2");
 }
 
 Value Builder::add(Value a, Value b) {
@@ -163,9 +267,13 @@ Value Builder::add(Value a, Value b) {
 
 Value Builder::choose_rows(Value x) { return append(OpKind::choose_rows, "choose_rows", {x}, width(x), Rows::chosen); }
 
-Value Builder::all_gather(Value x) {
+Value Builder::all_gather(Value x) { return gather(x, false); }
+
+Value Builder::all_gather_everywhere(Value x) { return gather(x, true); }
+
+Value Builder::gather(Value x, bool everywhere) {
   if (program_.ranks == 1) return x;
-  return append(OpKind::all_gather, "all_gather", {x}, width(x) * program_.ranks, rows(x));
+  return append(OpKind::all_gather, "all_gather", {x}, width(x) * program_.ranks, rows(x), AllGather{everywhere});
 }
 
 Value Builder::sample(Value logits) { return append(OpKind::sample, "sample", {logits}, 1, rows(logits)); }

@@ -37,6 +37,13 @@ class Builder {
   // dealt to ranks; none means that every rank has all of it.
   WeightRef matrix(const std::string& name, int64_t outputs, int64_t inputs, Split split);
   WeightRef vector(const std::string& name, std::vector<int64_t> shape, Split split = {});
+  // A vector of `size` numbers, after which the checkpoint may have zeros: as many as its tensor is longer.
+  WeightRef vector_with_tail(const std::string& name, int64_t size, Split split);
+  // Some rows of each head of a matrix [heads · rows, inputs], dealt to ranks by heads; for matmul_heads.
+  WeightRef head_matrix(const std::string& name, int64_t outputs, int64_t inputs, HeadRows rows);
+  // The same matrix of each of many experts, in MXFP4; `name` has * for the expert's number. `split` deals a matrix out
+  // within a group.
+  WeightRef experts(const std::string& name, int64_t outputs, int64_t inputs, ExpertSet set, Split split);
   static Split split_outputs(std::vector<Block> blocks) { return {Split::Axis::outputs, std::move(blocks)}; }
   static Split split_inputs(Block block) { return {Split::Axis::inputs, {block}}; }
 
@@ -46,17 +53,27 @@ class Builder {
   Value embed(WeightRef table);                                      // [all, dim]; split by tokens: summed over ranks
   Value rms_norm(Value x, WeightRef w, Heads heads, float eps, bool zero_centred);
   Value matmul(Value x, WeightRef w);                                // split by inputs: summed over ranks
+  Value matmul_heads(Value x, WeightRef w, Heads heads);             // each head by its own part of w
   Value rope(Value x, int64_t heads, int64_t dim, int64_t rotary, double theta);
   void append_kv(Value k, Value v, int k_state, int v_state);
+  void append_latent(Value latent, Value kv, int state);             // the row is [latent | what of kv is beyond it]
   Value attend(Value q, int k_state, int v_state, Attend how);
+  Value attend_latent(Value q, Value q_tail, int state, Attend how);
   Value sigmoid_gate(Value x, Value gate, Heads gate_heads);
   Value short_conv(Value u, WeightRef taps, int state);
   Value gated_delta(Value qkv, Value b, Value a, WeightRef a_log, WeightRef dt_bias, int state, GatedDelta how);
-  Value gated_norm(Value x, Value z, WeightRef w, int64_t heads, int64_t dim, float eps);
+  Value kda(Value q, Value k, Value v, Value f, Value b, WeightRef a_log, WeightRef dt_bias, int state, Kda how);
+  Value gated_norm(Value x, Value z, WeightRef w, GatedNorm how);
   Value silu_gate(Value gate, Value up);
+  Value situ_gate(Value gate, Value up, Situ how);
+  Value residual_mix(std::vector<Value> rows, WeightRef norm, WeightRef proj, float eps);
+  Value route(Value logits, WeightRef bias, Route how);
+  Value expert_gate(Value x, Value routing, WeightRef w1, WeightRef w3, ExpertGate how);
+  Value expert_down(Value x, Value routing, WeightRef w2);           // summed over ranks
   Value add(Value a, Value b);
   Value choose_rows(Value x);
-  Value all_gather(Value x);
+  Value all_gather(Value x);             // for the host
+  Value all_gather_everywhere(Value x);  // on every rank
   Value sample(Value logits);
 
   void output(std::string name, Value v);
@@ -71,6 +88,7 @@ class Builder {
   Value all_reduce(Value x, std::string_view what);
   WeightRef declare(Weight weight);
   DType stored_dtype(const std::string& name) const;
+  Value gather(Value x, bool everywhere);
   const Weight& weight(WeightRef w) const { return program_.weights[static_cast<size_t>(w.id)]; }
   int64_t width(Value v) const { return program_.info(v).width; }
   Rows rows(Value v) const { return program_.info(v).rows; }

@@ -1,8 +1,7 @@
 #include "program/cost.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
+#include <cmath>
 
 namespace megalith {
 
@@ -36,6 +35,25 @@ void add_state(const Program& program, const Op& op, const CostArgs& args, Cost&
   }
 }
 
+bool of_experts(const Op& op) { return op.kind == OpKind::expert_gate || op.kind == OpKind::expert_down; }
+
+// The share of an expert op's matrices that the step reads.
+double chosen_share(const Program& program, const Op& op, const CostArgs& args) {
+  if (!of_experts(op)) return 1;
+  const auto all = static_cast<double>(program.weights[static_cast<size_t>(op.weights[0])].experts.count);
+  return std::min(chosen_experts(program, args) / all, 1.0);
+}
+
+// Of all rows' choices, those that fall on this rank's experts on average.
+double expert_flops(const Program& program, const Op& op, int64_t rows) {
+  const Weight& w = program.weights[static_cast<size_t>(op.weights[0])];
+  const int64_t top_k =
+      op.kind == OpKind::expert_gate ? op.get<ExpertGate>().top_k : op.get<ExpertDown>().top_k;
+  const double choices = static_cast<double>(rows * top_k * w.matrices(program.ranks)) / static_cast<double>(w.experts.count);
+  return 2.0 * choices * static_cast<double>(op.weights.size()) *
+         static_cast<double>(w.outputs(program.ranks) * w.inputs(program.ranks));
+}
+
 double op_flops(const Program& program, const Op& op, const CostArgs& args) {
   const auto rows = static_cast<double>(args.rows());
   switch (op.kind) {
@@ -46,12 +64,18 @@ double op_flops(const Program& program, const Op& op, const CostArgs& args) {
     }
     case OpKind::attend: {
       const auto& how = op.get<Attend>();
-      return 4.0 * static_cast<double>(how.heads * how.dim * visible(args));
+      return 2.0 * static_cast<double>(how.heads * (how.key_dim + how.value_dim) * visible(args));
     }
     case OpKind::gated_delta: {
       const auto& how = op.get<GatedDelta>();
       return 7.0 * rows * static_cast<double>(how.value_heads * how.key_dim * how.value_dim);
     }
+    case OpKind::kda: {
+      const auto& how = op.get<Kda>();
+      return 7.0 * rows * static_cast<double>(how.heads * how.dim * how.dim);
+    }
+    case OpKind::expert_gate:
+    case OpKind::expert_down: return expert_flops(program, op, args.rows());
     case OpKind::short_conv: return 2.0 * rows * static_cast<double>(op.get<ShortConv>().channels * op.get<ShortConv>().taps);
     default: return op.output.valid() ? static_cast<double>(value_bytes(program, op.output, args)) / 4 : 0;
   }
@@ -75,7 +99,8 @@ Cost op_cost(const Program& program, const Op& op, const CostArgs& args) {
     if (op.kind == OpKind::embed) {
       cost.weight_bytes += args.rows() * w.inputs(program.ranks) * dtype_bytes(w.stored) / program.ranks;
     } else {
-      cost.weight_bytes += w.bytes(program.ranks);
+      const double share = chosen_share(program, op, args);
+      cost.weight_bytes += std::llround(share * static_cast<double>(w.bytes(program.ranks)));
     }
   }
   add_state(program, op, args, cost);
@@ -86,19 +111,30 @@ Cost op_cost(const Program& program, const Op& op, const CostArgs& args) {
   return cost;
 }
 
-int64_t streamed_bytes(const Program& program) {
-  std::vector<bool> streamed(program.weights.size());
+int64_t streamed_bytes(const Program& program, const CostArgs& args) {
+  std::vector<bool> counted(program.weights.size());
+  int64_t bytes = 0;
   for (const Op& op : program.ops) {
     if (op.kind == OpKind::embed) continue;
-    for (const int index : op.weights) streamed[static_cast<size_t>(index)] = true;
-  }
-  int64_t bytes = 0;
-  for (size_t i = 0; i < streamed.size(); ++i) {
-    const Weight& w = program.weights[i];
-    const auto elements = std::accumulate(w.shape.begin(), w.shape.end(), int64_t{1}, std::multiplies<>());
-    if (streamed[i]) bytes += elements * dtype_bytes(w.stored);
+    const double share = chosen_share(program, op, args);
+    for (const int index : op.weights) {
+      if (counted[static_cast<size_t>(index)]) continue;
+      counted[static_cast<size_t>(index)] = true;
+      bytes += std::llround(share * static_cast<double>(program.weights[static_cast<size_t>(index)].whole_bytes()));
+    }
   }
   return bytes;
+}
+
+double chosen_experts(const Program& program, const CostArgs& args) {
+  if (args.experts > 0) return args.experts;
+  for (const Op& op : program.ops) {
+    if (op.kind != OpKind::route) continue;
+    const auto experts = static_cast<double>(op.get<Route>().experts);
+    const double left_out = 1 - static_cast<double>(op.get<Route>().top_k) / experts;
+    return experts * (1 - std::pow(left_out, static_cast<double>(args.rows())));
+  }
+  return 0;
 }
 
 Cost program_cost(const Program& program, const CostArgs& args) {

@@ -12,6 +12,8 @@ struct CostArgs {
   int64_t sequences = 1;
   int64_t rows_each = 1;
   int64_t context = 2048;
+  // How many different experts of a layer the rows choose; 0: what is expected where each row chooses as if by lot.
+  double experts = 0;
   int64_t rows() const { return sequences * rows_each; }
 };
 
@@ -29,8 +31,10 @@ struct Cost {
 };
 
 Cost op_cost(const Program& program, const Op& op, const CostArgs& args);
-// Bytes of the weights that a step streams, each counted once however many ranks share it.
-int64_t streamed_bytes(const Program& program);
+// Bytes of the weights that a step streams, each counted once however many ranks share it; of experts, the chosen ones.
+int64_t streamed_bytes(const Program& program, const CostArgs& args = {});
+// How many different experts of a layer the step's rows choose (CostArgs::experts); 0 where no op routes.
+double chosen_experts(const Program& program, const CostArgs& args);
 Cost program_cost(const Program& program, const CostArgs& args);
 
 }  // namespace megalith

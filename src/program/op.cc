@@ -8,7 +8,7 @@ namespace megalith {
 
 namespace {
 
-constexpr std::array<OpInfo, 17> kOps = {{
+constexpr std::array<OpInfo, 24> kOps = {{
     {OpKind::embed, "embed", Cut::columns, "y = E[token] of the rank that holds the token, else 0", "a row of the table"},
     {OpKind::rms_norm, "rms_norm", Cut::rows, "y = x / sqrt(mean(x²) + eps) · w, or · (1 + w) where zero-centred; per head",
      "weight"},
@@ -18,6 +18,8 @@ constexpr std::array<OpInfo, 17> kOps = {{
      "activations"},
     {OpKind::append_kv, "append_kv", Cut::heads, "writes k and v of each row at its position of its sequence's cache",
      "state: k and v of the rows"},
+    {OpKind::append_latent, "append_latent", Cut::rows, "writes [c | k_r] of each row at its position of its sequence's cache",
+     "state: the latent row of each row"},
     {OpKind::attend, "attend", Cut::heads,
      "of each span of the positions up to the row's: Σ e^(s - max) V, max, Σ e^(s - max); s = q·K^T · scale",
      "state: K and V up to the position"},
@@ -29,8 +31,20 @@ constexpr std::array<OpInfo, 17> kOps = {{
     {OpKind::gated_delta, "gated_delta", Cut::heads,
      "S ← e^g S; S ← S + k (β (v - S^T k))^T; y = S^T q; q, k l2-normalised; row after row",
      "state: S, read and written"},
-    {OpKind::gated_norm, "gated_norm", Cut::rows, "y = rms_norm(x, w) · silu(z), per head", "weight"},
+    {OpKind::kda, "kda", Cut::heads,
+     "S ← diag(e^γ) S, γ = bound · sigmoid(e^A (f + dt)); S ← S + k (β (v - S^T k))^T; y = S^T q; q, k l2-normalised",
+     "state: S, read and written"},
+    {OpKind::gated_norm, "gated_norm", Cut::rows, "y = rms_norm(x, w) · silu(z) or · sigmoid(z), per head", "weight"},
     {OpKind::silu_gate, "silu_gate", Cut::columns, "y = silu(gate) · up", "activations"},
+    {OpKind::situ_gate, "situ_gate", Cut::columns, "y = β tanh(gate / β) sigmoid(gate) · λ tanh(up / λ)", "activations"},
+    {OpKind::residual_mix, "residual_mix", Cut::rows, "y = Σ_i p_i v_i, p = softmax_i(rms_norm(v_i, norm) · proj)", "weights"},
+    {OpKind::route, "route", Cut::rows,
+     "the k experts of greatest s + bias, s = sigmoid(logits), ids ascending; and their s / Σ s", "weight"},
+    {OpKind::expert_gate, "expert_gate", Cut::experts, "of each chosen expert: y = situ(w1 x, w3 x)",
+     "weights of the chosen experts"},
+    {OpKind::expert_down, "expert_down", Cut::panels,
+     "y = Σ_chosen weight · (w2 x): by group of experts and segment of inputs, joined by a binary tree",
+     "weights of the chosen experts"},
     {OpKind::add, "add", Cut::columns, "y = a + b", "activations"},
     {OpKind::all_reduce, "all_reduce", Cut::columns, "y = the sum of all ranks' x, by a fixed binary tree", "wire: a row"},
     {OpKind::choose_rows, "choose_rows", Cut::columns, "y = the rows whose logits the step was asked for", "activations"},

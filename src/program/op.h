@@ -14,13 +14,20 @@ enum class OpKind : uint8_t {
   matmul,
   rope,
   append_kv,
+  append_latent,
   attend,
   join_spans,
   sigmoid_gate,
   short_conv,
   gated_delta,
+  kda,
   gated_norm,
   silu_gate,
+  situ_gate,
+  residual_mix,
+  route,
+  expert_gate,
+  expert_down,
   add,
   all_reduce,
   choose_rows,
@@ -34,6 +41,7 @@ enum class Cut : uint8_t {
   panels,   // panels of the weight matrix
   columns,  // columns of the output, 16 at a time
   heads,    // (sequence, head) or (row, head) pairs
+  experts,  // panels of the experts that the step's rows chose
   rows,     // rows of the output
 };
 

@@ -57,6 +57,8 @@ struct RmsNorm {
 struct Matmul {
   // Inputs are cut into this many equal segments, each summed in its own chain; the chains are joined by a binary tree.
   int64_t segments = 1;
+  // More than one: each head of the row has a matrix of its own, and the outputs of the heads stand side by side.
+  Heads heads;
 };
 struct Rope {
   int64_t heads = 0, dim = 0;
@@ -64,8 +66,12 @@ struct Rope {
   double theta = 0;
 };
 struct Attend {
-  int64_t heads = 0, kv_heads = 0, dim = 0;
+  int64_t heads = 0, kv_heads = 0, key_dim = 0, value_dim = 0;
   float scale = 0;
+  // Latent attention: values are the first value_dim of keys, in one state, and a query's last tail.dim numbers come from
+  // the second input.
+  bool latent = false;
+  Heads tail = {};
 };
 struct SigmoidGate {
   Heads gate;  // of the second input; the first is compact
@@ -81,17 +87,47 @@ struct GatedDelta {
   // g = -exp(A_log) · softplus(a + dt_bias).
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
 };
+struct Kda {
+  // Inputs are q, k, v and f [heads · dim] and b [heads]: β = sigmoid(b). Weights are A_log [heads] and dt_bias
+  // [heads · dim]: a channel of the keys decays by e^γ, γ = lower_bound · sigmoid(exp(A_log) · (f + dt_bias)).
+  int64_t heads = 0, dim = 0;
+  float lower_bound = 0;
+};
+enum class Gate : uint8_t { silu, sigmoid };
 struct GatedNorm {
   int64_t heads = 0, dim = 0;
   float eps = 0;
+  Gate gate = Gate::silu;
 };
-using Attributes = std::variant<std::monostate, RmsNorm, Matmul, Rope, Attend, SigmoidGate, ShortConv, GatedDelta, GatedNorm>;
+struct Situ {
+  float beta = 0, linear_beta = 0;
+};
+struct ResidualMix {
+  float eps = 0;
+};
+struct Route {
+  int64_t experts = 0, top_k = 0;  // the output is [top_k ids, top_k weights]
+};
+struct ExpertGate {
+  int64_t top_k = 0;  // the output is [top_k, outputs of an expert]; zeros for experts of other ranks
+  Situ situ;
+};
+struct ExpertDown {
+  // On this rank: its experts are dealt to groups, and inputs are cut into segments. Each (group, segment) is summed over
+  // the chosen experts in the order of their ids; a binary tree joins them, segments first.
+  int64_t top_k = 0, groups = 1, segments = 1;
+};
+struct AllGather {
+  bool everywhere = false;  // every rank gets the result; else it is for the host
+};
+using Attributes = std::variant<std::monostate, RmsNorm, Matmul, Rope, Attend, SigmoidGate, ShortConv, GatedDelta, Kda,
+                                GatedNorm, Situ, ResidualMix, Route, ExpertGate, ExpertDown, AllGather>;
 
 struct Op {
   OpKind kind = OpKind::add;
   std::string label;  // where in the model: "L3 mlp.down_proj"
   std::vector<Value> inputs;
-  Value output;               // invalid for append_kv
+  Value output;               // invalid for append_kv and append_latent
   std::vector<int> weights;   // indices into Program::weights
   std::vector<int> states;    // indices into Program::states
   Attributes attributes;
@@ -102,7 +138,9 @@ struct Op {
   }
   bool collective() const { return kind == OpKind::all_reduce || kind == OpKind::all_gather; }
   // Done once in a process rather than on every rank: its result is for the host.
-  bool once() const { return kind == OpKind::all_gather || kind == OpKind::sample; }
+  bool once() const {
+    return kind == OpKind::sample || (kind == OpKind::all_gather && !get<AllGather>().everywhere);
+  }
 };
 
 // What one step computes: an immutable list of ops over typed values, the same on every rank. What changes from step to

@@ -28,11 +28,16 @@ int64_t Block::rank_size(int ranks) const {
 }
 
 int64_t Weight::outputs(int ranks) const {
-  return split.axis == Split::Axis::outputs ? rank_size(split.blocks, ranks) : shape[0];
+  const int64_t rows =
+      split.axis == Split::Axis::outputs ? rank_size(split.blocks, part_ranks(ranks)) : shape[0] - zero_tail;
+  if (head_rows.heads == 0) return rows;
+  const int64_t heads = rows / (shape[0] / head_rows.heads);
+  return heads * (head_rows.transposed ? shape[1] : head_rows.count);
 }
 
 int64_t Weight::inputs(int ranks) const {
-  if (split.axis == Split::Axis::inputs) return rank_size(split.blocks, ranks);
+  if (head_rows.transposed) return head_rows.count;
+  if (split.axis == Split::Axis::inputs) return rank_size(split.blocks, part_ranks(ranks));
   return std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
 }
 
@@ -40,6 +45,22 @@ int64_t Weight::tape_bytes(int ranks) const {
   const int64_t bytes =
       layout == WeightLayout::panels ? panels(ranks) * panel_bytes(ranks) : outputs(ranks) * inputs(ranks) * 4;
   return (bytes + 63) / 64 * 64;
+}
+
+std::string expert_tensor(const std::string& name, int64_t expert, const char* part) {
+  const size_t star = name.find('*');
+  return name.substr(0, star) + std::to_string(expert) + name.substr(star + 1) + part;
+}
+
+std::vector<StoredTensorName> stored_tensors(const Weight& weight) {
+  if (weight.stored != DType::mxfp4) return {{weight.name, weight.shape, false}};
+  std::vector<StoredTensorName> tensors;
+  for (int64_t expert = 0; expert < weight.experts.count; ++expert) {
+    tensors.push_back({expert_tensor(weight.name, expert, ".weight_packed"), {weight.shape[0], weight.shape[1] / 2}, true});
+    tensors.push_back(
+        {expert_tensor(weight.name, expert, ".weight_scale"), {weight.shape[0], weight.shape[1] / kMxGroup}, true});
+  }
+  return tensors;
 }
 
 }  // namespace megalith

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "program/attention.h"
 
@@ -42,25 +43,55 @@ std::vector<double> l2_normalised(const float* x, int64_t size, double scale) {
   return y;
 }
 
+double situ(double gate, double up, const Situ& how) {
+  return how.beta * std::tanh(gate / how.beta) * sigmoid(gate) * how.linear_beta * std::tanh(up / how.linear_beta);
+}
+
+// What a head can look at: key p at keys + p · key_dim, value p at values + p · value_stride.
+struct Visible {
+  const float *keys, *values;
+  int64_t value_stride;
+};
+
 // What a span of positions gives for one query head: Σ e^(s - max) V, the max, Σ e^(s - max); zeros for no positions.
-void attend_span(const Attend& how, const float* q, const float* keys, const float* values, Range positions, float* out) {
+void attend_span(const Attend& how, const std::vector<float>& q, const Visible& cache, Range positions, float* out) {
   std::vector<double> scores;
   for (int64_t p = positions.begin; p < positions.end; ++p) {
     double score = 0;
-    for (int64_t i = 0; i < how.dim; ++i) score += double{q[i]} * keys[p * how.dim + i];
+    for (int64_t i = 0; i < how.key_dim; ++i) score += double{q[static_cast<size_t>(i)]} * cache.keys[p * how.key_dim + i];
     scores.push_back(score * how.scale);
   }
   const double top = scores.empty() ? -HUGE_VAL : *std::max_element(scores.begin(), scores.end());
   double total = 0;
-  std::vector<double> sum(static_cast<size_t>(how.dim));
+  std::vector<double> sum(static_cast<size_t>(how.value_dim));
   for (int64_t p = positions.begin; p < positions.end; ++p) {
     const double weight = std::exp(scores[static_cast<size_t>(p - positions.begin)] - top);
     total += weight;
-    for (int64_t i = 0; i < how.dim; ++i) sum[static_cast<size_t>(i)] += weight * values[p * how.dim + i];
+    for (int64_t i = 0; i < how.value_dim; ++i) {
+      sum[static_cast<size_t>(i)] += weight * cache.values[p * cache.value_stride + i];
+    }
   }
   std::copy(sum.begin(), sum.end(), out);
-  out[how.dim] = static_cast<float>(top);
-  out[how.dim + 1] = static_cast<float>(total);
+  out[how.value_dim] = static_cast<float>(top);
+  out[how.value_dim + 1] = static_cast<float>(total);
+}
+
+// Query head `head` of a row: of the first input, and the tail of the second where there is one.
+std::vector<float> query_of(const Call& c, const Attend& how, int64_t row, int64_t head) {
+  const int64_t own = how.key_dim - how.tail.dim;
+  const float* first = c.in[0] + row * c.in_width[0] + head * own;
+  std::vector<float> q(first, first + own);
+  if (how.tail.dim > 0) {
+    const float* tail = c.in[1] + row * c.in_width[1] + how.tail.offset + head * how.tail.stride;
+    q.insert(q.end(), tail, tail + how.tail.dim);
+  }
+  return q;
+}
+
+Visible visible_to(const Call& c, const Attend& how, int sequence, int64_t kv_head) {
+  const float* keys = c.states[0] + sequence * c.state_size[0] + kv_head * c.context * how.key_dim;
+  if (how.latent) return {keys, keys, how.key_dim};
+  return {keys, c.states[1] + sequence * c.state_size[1] + kv_head * c.context * how.value_dim, how.value_dim};
 }
 
 }  // namespace
@@ -93,22 +124,31 @@ void rms_norm(const Call& c) {
   }
 }
 
+namespace {
+
+// One chain of fused multiply-adds.
+float chain(const float* w, const float* x, int64_t size) {
+  float sum = 0;
+  for (int64_t k = 0; k < size; ++k) sum = std::fma(w[k], x[k], sum);
+  return sum;
+}
+
+}  // namespace
+
 // Each segment of the inputs is one chain from zero; the tree joins segments. These are the contract's bits.
 void matmul(const Call& c) {
-  const int64_t segments = c.op.get<Matmul>().segments;
-  const int64_t inputs = c.in_width[0];
-  const int64_t length = inputs / segments;
-  std::vector<float> sums(static_cast<size_t>(segments));
+  const auto& how = c.op.get<Matmul>();
+  const int64_t inputs = how.heads.dim, outputs_each = c.width / how.heads.count;
+  const int64_t length = inputs / how.segments;
+  std::vector<float> sums(static_cast<size_t>(how.segments));
   for (int64_t row = 0; row < c.rows; ++row) {
-    const float* x = c.in[0] + row * inputs;
     for (int64_t output = 0; output < c.width; ++output) {
+      const float* x = c.in[0] + row * c.in_width[0] + how.heads.offset + output / outputs_each * how.heads.stride;
       const float* w = c.weights[0] + output * inputs;
-      for (int64_t segment = 0; segment < segments; ++segment) {
-        float sum = 0;
-        for (int64_t k = segment * length; k < (segment + 1) * length; ++k) sum = std::fma(w[k], x[k], sum);
-        sums[static_cast<size_t>(segment)] = sum;
+      for (int64_t segment = 0; segment < how.segments; ++segment) {
+        sums[static_cast<size_t>(segment)] = chain(w + segment * length, x + segment * length, length);
       }
-      c.out[row * c.width + output] = tree_sum(sums.data(), segments);
+      c.out[row * c.width + output] = tree_sum(sums.data(), how.segments);
     }
   }
 }
@@ -150,18 +190,27 @@ void append_kv(const Call& c) {
   }
 }
 
+void append_latent(const Call& c) {
+  for (size_t row = 0; row < c.step.rows.size(); ++row) {
+    const Row& r = c.step.rows[row];
+    const float* kv = c.in[1] + static_cast<int64_t>(row) * c.in_width[1];
+    float* entry = c.states[0] + r.sequence * c.state_size[0] + r.position * c.head_dim;
+    std::copy(kv, kv + c.in_width[1], entry);
+    const float* latent = c.in[0] + static_cast<int64_t>(row) * c.in_width[0];
+    std::copy(latent, latent + c.in_width[0], entry);
+  }
+}
+
 void attend(const Call& c) {
   const auto& how = c.op.get<Attend>();
   for (int64_t row = 0; row < c.rows; ++row) {
     const Row& r = c.step.rows[static_cast<size_t>(row)];
     for (int64_t head = 0; head < how.heads; ++head) {
-      const int64_t kv_head = head / (how.heads / how.kv_heads);
-      const float* q = c.in[0] + row * how.heads * how.dim + head * how.dim;
-      const float* keys = c.states[0] + r.sequence * c.state_size[0] + kv_head * c.context * how.dim;
-      const float* values = c.states[1] + r.sequence * c.state_size[1] + kv_head * c.context * how.dim;
+      const Visible cache = visible_to(c, how, r.sequence, head / (how.heads / how.kv_heads));
+      const std::vector<float> q = query_of(c, how, row, head);
       for (int64_t span = 0; span < kAttentionSpans; ++span) {
-        float* out = c.out + row * c.width + (span * how.heads + head) * (how.dim + 2);
-        attend_span(how, q, keys, values, attention_span(r.position + 1, span), out);
+        float* out = c.out + row * c.width + (span * how.heads + head) * (how.value_dim + 2);
+        attend_span(how, q, cache, attention_span(r.position + 1, span), out);
       }
     }
   }
@@ -169,20 +218,20 @@ void attend(const Call& c) {
 
 void join_spans(const Call& c) {
   const auto& how = c.op.get<Attend>();
-  const int64_t partial = how.dim + 2;
+  const int64_t partial = how.value_dim + 2;
   for (int64_t row = 0; row < c.rows; ++row) {
     for (int64_t head = 0; head < how.heads; ++head) {
       const auto span = [&](int64_t s) { return c.in[0] + row * kAttentionSpans * how.heads * partial + (s * how.heads + head) * partial; };
       double top = -HUGE_VAL, total = 0;
-      std::vector<double> sum(static_cast<size_t>(how.dim));
-      for (int64_t s = 0; s < kAttentionSpans; ++s) top = std::max(top, double{span(s)[how.dim]});
+      std::vector<double> sum(static_cast<size_t>(how.value_dim));
+      for (int64_t s = 0; s < kAttentionSpans; ++s) top = std::max(top, double{span(s)[how.value_dim]});
       for (int64_t s = 0; s < kAttentionSpans; ++s) {
-        const double scale = std::exp(span(s)[how.dim] - top);
-        total += scale * span(s)[how.dim + 1];
-        for (int64_t i = 0; i < how.dim; ++i) sum[static_cast<size_t>(i)] += scale * span(s)[i];
+        const double scale = std::exp(span(s)[how.value_dim] - top);
+        total += scale * span(s)[how.value_dim + 1];
+        for (int64_t i = 0; i < how.value_dim; ++i) sum[static_cast<size_t>(i)] += scale * span(s)[i];
       }
-      for (int64_t i = 0; i < how.dim; ++i) {
-        c.out[row * c.width + head * how.dim + i] = static_cast<float>(sum[static_cast<size_t>(i)] / total);
+      for (int64_t i = 0; i < how.value_dim; ++i) {
+        c.out[row * c.width + head * how.value_dim + i] = static_cast<float>(sum[static_cast<size_t>(i)] / total);
       }
     }
   }
@@ -262,19 +311,165 @@ void gated_delta(const Call& c) {
   }
 }
 
+namespace {
+
+// One row through one head: S ← diag(e^γ) S, S ← S + k (β (v - S^T k))^T, y = S^T q. S is [dim, dim].
+void kda_row(const Call& c, const Kda& how, int64_t row, int64_t head, float* s) {
+  const int64_t dim = how.dim, at = row * how.heads * dim + head * dim;
+  const auto q = l2_normalised(c.in[0] + at, dim, 1 / std::sqrt(static_cast<double>(dim)));
+  const auto k = l2_normalised(c.in[1] + at, dim, 1);
+  const double beta = sigmoid(c.in[4][row * how.heads + head]);
+  std::vector<double> decay;
+  for (int64_t i = 0; i < dim; ++i) {
+    const double f = double{c.in[3][at + i]} + c.weights[1][head * dim + i];
+    decay.push_back(std::exp(how.lower_bound * sigmoid(std::exp(double{c.weights[0][head]}) * f)));
+  }
+  for (int64_t j = 0; j < dim; ++j) {
+    double read = 0, y = 0;
+    const auto old = [&](int64_t i) { return decay[static_cast<size_t>(i)] * s[i * dim + j]; };
+    for (int64_t i = 0; i < dim; ++i) read += k[static_cast<size_t>(i)] * old(i);
+    const double delta = beta * (c.in[2][at + j] - read);
+    for (int64_t i = 0; i < dim; ++i) {
+      s[i * dim + j] = static_cast<float>(old(i) + k[static_cast<size_t>(i)] * delta);
+      y += q[static_cast<size_t>(i)] * s[i * dim + j];
+    }
+    c.out[at + j] = static_cast<float>(y);
+  }
+}
+
+}  // namespace
+
+void kda(const Call& c) {
+  const auto& how = c.op.get<Kda>();
+  const int64_t cells = how.dim * how.dim;
+  for (const Run& run : c.step.runs) {
+    float* state = c.states[0] + run.sequence * c.state_size[0];
+    if (run.first_position == 0) std::fill(state, state + how.heads * cells, 0.0f);
+    for (int64_t row = run.first_row; row < run.first_row + run.rows; ++row) {
+      for (int64_t head = 0; head < how.heads; ++head) kda_row(c, how, row, head, state + head * cells);
+    }
+  }
+}
+
 void gated_norm(const Call& c) {
   const auto& how = c.op.get<GatedNorm>();
   for (int64_t i = 0; i < c.rows * how.heads; ++i) {
     const float* x = c.in[0] + i * how.dim;
     const double scale = 1 / std::sqrt(mean_square(x, how.dim) + how.eps);
     for (int64_t j = 0; j < how.dim; ++j) {
-      c.out[i * how.dim + j] = static_cast<float>(x[j] * scale * c.weights[0][j] * silu(c.in[1][i * how.dim + j]));
+      const double z = c.in[1][i * how.dim + j];
+      const double gate = how.gate == Gate::silu ? silu(z) : sigmoid(z);
+      c.out[i * how.dim + j] = static_cast<float>(x[j] * scale * c.weights[0][j] * gate);
     }
   }
 }
 
 void silu_gate(const Call& c) {
   for (int64_t i = 0; i < c.rows * c.width; ++i) c.out[i] = static_cast<float>(silu(c.in[0][i]) * c.in[1][i]);
+}
+
+void situ_gate(const Call& c) {
+  for (int64_t i = 0; i < c.rows * c.width; ++i) {
+    c.out[i] = static_cast<float>(situ(c.in[0][i], c.in[1][i], c.op.get<Situ>()));
+  }
+}
+
+void residual_mix(const Call& c) {
+  const float eps = c.op.get<ResidualMix>().eps;
+  for (int64_t row = 0; row < c.rows; ++row) {
+    std::vector<double> scores;
+    for (const float* in : c.in) {
+      const float* v = in + row * c.width;
+      double score = 0;
+      for (int64_t i = 0; i < c.width; ++i) score += double{v[i]} * c.weights[0][i] * c.weights[1][i];
+      scores.push_back(score / std::sqrt(mean_square(v, c.width) + eps));
+    }
+    const double top = *std::max_element(scores.begin(), scores.end());
+    double total = 0;
+    for (double& score : scores) total += score = std::exp(score - top);
+    for (int64_t i = 0; i < c.width; ++i) {
+      double sum = 0;
+      for (size_t v = 0; v < scores.size(); ++v) sum += scores[v] / total * c.in[v][row * c.width + i];
+      c.out[row * c.width + i] = static_cast<float>(sum);
+    }
+  }
+}
+
+// Scores are compared as the f32 numbers that machines have; equal ones go to the lower id, and NaN counts as the least.
+void route(const Call& c) {
+  const auto& how = c.op.get<Route>();
+  for (int64_t row = 0; row < c.rows; ++row) {
+    std::vector<float> scores;
+    for (int64_t e = 0; e < how.experts; ++e) {
+      scores.push_back(static_cast<float>(sigmoid(c.in[0][row * how.experts + e])));
+    }
+    const auto rank_of = [&](int64_t e) {
+      const float biased = scores[static_cast<size_t>(e)] + c.weights[0][e];
+      return std::isnan(biased) ? -HUGE_VALF : biased;
+    };
+    std::vector<int64_t> ids(static_cast<size_t>(how.experts));
+    std::iota(ids.begin(), ids.end(), 0);
+    std::stable_sort(ids.begin(), ids.end(), [&](int64_t a, int64_t b) { return rank_of(a) > rank_of(b); });
+    ids.resize(static_cast<size_t>(how.top_k));
+    std::sort(ids.begin(), ids.end());
+    double total = 1e-20;
+    for (const int64_t e : ids) total += scores[static_cast<size_t>(e)];
+    for (int64_t slot = 0; slot < how.top_k; ++slot) {
+      const int64_t e = ids[static_cast<size_t>(slot)];
+      c.out[row * c.width + slot] = static_cast<float>(e);
+      c.out[row * c.width + how.top_k + slot] = static_cast<float>(scores[static_cast<size_t>(e)] / total);
+    }
+  }
+}
+
+namespace {
+
+// The index of an expert among this rank's, or -1.
+int64_t own_expert(const Call& c, float id) {
+  const Weight& w = *c.weight_info[0];
+  const int64_t expert = static_cast<int64_t>(id) - w.first_matrix(c.rank, c.ranks);
+  return expert >= 0 && expert < w.matrices(c.ranks) ? expert : -1;
+}
+
+}  // namespace
+
+void expert_gate(const Call& c) {
+  const auto& how = c.op.get<ExpertGate>();
+  const int64_t inputs = c.in_width[0], outputs = c.width / how.top_k;
+  for (int64_t row = 0; row < c.rows; ++row) {
+    const float* x = c.in[0] + row * inputs;
+    for (int64_t slot = 0; slot < how.top_k; ++slot) {
+      const int64_t expert = own_expert(c, c.in[1][row * 2 * how.top_k + slot]);
+      for (int64_t output = 0; output < outputs && expert >= 0; ++output) {
+        const int64_t at = (expert * outputs + output) * inputs;
+        const float gate = chain(c.weights[0] + at, x, inputs), up = chain(c.weights[1] + at, x, inputs);
+        c.out[row * c.width + slot * outputs + output] = static_cast<float>(situ(gate, up, how.situ));
+      }
+    }
+  }
+}
+
+void expert_down(const Call& c) {
+  const auto& how = c.op.get<ExpertDown>();
+  const int64_t inputs = c.in_width[0] / how.top_k, length = inputs / how.segments;
+  const int64_t per_group = c.weight_info[0]->matrices(c.ranks) / how.groups;
+  std::vector<float> leaves(static_cast<size_t>(how.groups * how.segments));
+  for (int64_t row = 0; row < c.rows; ++row) {
+    const float* routing = c.in[1] + row * 2 * how.top_k;
+    for (int64_t output = 0; output < c.width; ++output) {
+      std::fill(leaves.begin(), leaves.end(), 0.0f);
+      for (int64_t slot = 0; slot < how.top_k; ++slot) {
+        const int64_t expert = own_expert(c, routing[slot]);
+        for (int64_t segment = 0; segment < how.segments && expert >= 0; ++segment) {
+          const float* w = c.weights[0] + (expert * c.width + output) * inputs + segment * length;
+          const float* x = c.in[0] + row * c.in_width[0] + slot * inputs + segment * length;
+          float& leaf = leaves[static_cast<size_t>(expert / per_group * how.segments + segment)];
+          leaf = std::fma(routing[how.top_k + slot], chain(w, x, length), leaf);
+        }
+      }
+      c.out[row * c.width + output] = tree_sum(leaves.data(), how.groups * how.segments);
+    }
+  }
 }
 
 void add(const Call& c) {

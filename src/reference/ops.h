@@ -19,7 +19,7 @@ struct Call {
   std::vector<const float*> in = {};  // each [rows, in_width]
   std::vector<int64_t> in_width = {};
   std::vector<const float*> in_of_ranks = {};  // of a collective: its input on each rank
-  std::vector<const float*> weights = {};      // each [outputs, inputs]
+  std::vector<const float*> weights = {};      // each [outputs, inputs], of experts [experts, outputs, inputs]
   std::vector<const Weight*> weight_info = {};
   std::vector<float*> states = {};       // of sequence 0
   std::vector<int64_t> state_size = {};  // floats from a sequence to the next
@@ -34,13 +34,20 @@ void rms_norm(const Call& c);
 void matmul(const Call& c);
 void rope(const Call& c);
 void append_kv(const Call& c);
+void append_latent(const Call& c);
 void attend(const Call& c);
 void join_spans(const Call& c);
 void sigmoid_gate(const Call& c);
 void short_conv(const Call& c);
 void gated_delta(const Call& c);
+void kda(const Call& c);
 void gated_norm(const Call& c);
 void silu_gate(const Call& c);
+void situ_gate(const Call& c);
+void residual_mix(const Call& c);
+void route(const Call& c);
+void expert_gate(const Call& c);
+void expert_down(const Call& c);
 void add(const Call& c);
 void all_reduce(const Call& c);
 void choose_rows(const Call& c);

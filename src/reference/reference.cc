@@ -11,26 +11,36 @@ namespace megalith {
 
 namespace {
 
-// Takes panels (weight.h) apart: [outputs, inputs], without the padding.
+// Output `output` (0…31) of input k of a panel.
+float element(DType dtype, const std::byte* panel, int64_t output, int64_t k) {
+  if (dtype == DType::mxfp4) {
+    const std::byte* group = panel + k / kMxGroup * kMxGroupBytes;
+    const auto codes = static_cast<uint32_t>(group[kPanelOutputs + k % kMxGroup * 16 + output % 16]);
+    return e2m1_to_f32(codes >> (output / 16 * 4)) * e8m0_to_f32(static_cast<uint8_t>(group[output]));
+  }
+  const int64_t at = k * kPanelOutputs + panel_slot(dtype, output);
+  if (dtype == DType::bf16) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, panel + at * 2, 2);
+    return bf16_to_f32(bits);
+  }
+  float value = 0;
+  std::memcpy(&value, panel + at * 4, 4);
+  return value;
+}
+
+// Takes panels (weight.h) apart: [matrices, outputs, inputs], without the padding.
 std::vector<float> unpack(const Weight& weight, int ranks, const std::vector<std::byte>& panels) {
-  const int64_t outputs = weight.outputs(ranks);
   const int64_t inputs = weight.inputs(ranks);
-  std::vector<float> matrix(static_cast<size_t>(outputs * inputs));
-  for (int64_t output = 0; output < outputs; ++output) {
-    for (int64_t k = 0; k < inputs; ++k) {
-      const int64_t line = (output / kPanelOutputs * inputs + k) * kPanelOutputs;
-      const int64_t at = line + panel_slot(weight.dtype, output % kPanelOutputs);
-      float& to = matrix[static_cast<size_t>(output * inputs + k)];
-      if (weight.dtype == DType::bf16) {
-        uint16_t bits = 0;
-        std::memcpy(&bits, panels.data() + at * 2, 2);
-        to = bf16_to_f32(bits);
-      } else {
-        std::memcpy(&to, panels.data() + at * 4, 4);
-      }
+  std::vector<float> all;
+  for (int64_t matrix = 0; matrix < weight.matrices(ranks); ++matrix) {
+    for (int64_t output = 0; output < weight.outputs(ranks); ++output) {
+      const int64_t panel = matrix * weight.matrix_panels(ranks) + output / kPanelOutputs;
+      const std::byte* bytes = panels.data() + panel * weight.panel_bytes(ranks);
+      for (int64_t k = 0; k < inputs; ++k) all.push_back(element(weight.dtype, bytes, output % kPanelOutputs, k));
     }
   }
-  return matrix;
+  return all;
 }
 
 std::vector<float> read_weight(const TapeSource& source, const Weight& weight, int rank, int ranks) {
@@ -56,6 +66,8 @@ void dispatch(const reference::Call& call) {
       return reference::rope(call);
     case OpKind::append_kv:
       return reference::append_kv(call);
+    case OpKind::append_latent:
+      return reference::append_latent(call);
     case OpKind::attend:
       return reference::attend(call);
     case OpKind::join_spans:
@@ -66,10 +78,22 @@ void dispatch(const reference::Call& call) {
       return reference::short_conv(call);
     case OpKind::gated_delta:
       return reference::gated_delta(call);
+    case OpKind::kda:
+      return reference::kda(call);
     case OpKind::gated_norm:
       return reference::gated_norm(call);
     case OpKind::silu_gate:
       return reference::silu_gate(call);
+    case OpKind::situ_gate:
+      return reference::situ_gate(call);
+    case OpKind::residual_mix:
+      return reference::residual_mix(call);
+    case OpKind::route:
+      return reference::route(call);
+    case OpKind::expert_gate:
+      return reference::expert_gate(call);
+    case OpKind::expert_down:
+      return reference::expert_down(call);
     case OpKind::add:
       return reference::add(call);
     case OpKind::all_reduce:

@@ -34,7 +34,14 @@ std::optional<DType> dtype_of(const std::string& name) {
   if (name == "BF16") return DType::bf16;
   if (name == "F32") return DType::f32;
   if (name == "F16") return DType::f16;
+  if (name == "U8") return DType::u8;
   return std::nullopt;
+}
+
+// Whether a tensor's type is one that its weight is read from: packed codes and scales are bytes, all others numbers.
+bool fits(const std::string& dtype, bool packed) {
+  const auto known = dtype_of(dtype);
+  return known && (*known == DType::u8) == packed;
 }
 
 bool is_dangling(const std::filesystem::path& path) {
@@ -235,7 +242,7 @@ std::string summary(const std::vector<std::string>& missing, const std::vector<s
   std::vector<std::string> found;
   if (!missing.empty()) found.push_back(fmt::format("{} missing: {}", missing.size(), all_of(missing)));
   if (!shapes.empty()) found.push_back(fmt::format("{} of another shape: {}", shapes.size(), all_of(shapes)));
-  if (!types.empty()) found.push_back(fmt::format("{} not BF16, F16 or F32: {}", types.size(), all_of(types)));
+  if (!types.empty()) found.push_back(fmt::format("{} of another type than BF16, F16 or F32: {}", types.size(), all_of(types)));
   if (!unknown.empty()) found.push_back(fmt::format("{} unknown: {}", unknown.size(), some_of(unknown)));
   return fmt::format("{}", fmt::join(found, "; "));
 }
@@ -266,19 +273,21 @@ Ignored check_tensors(const Checkpoint& checkpoint, const std::vector<Weight>& w
                       const std::function<bool(const std::string&)>& ignores) {
   std::set<std::string> names;
   std::vector<std::string> missing, shapes, types, unknown;
-  for (const Weight& w : wanted) {
-    if (!names.insert(w.name).second) continue;
-    const auto found = checkpoint.tensors().find(w.name);
-    if (found == checkpoint.tensors().end()) {
-      missing.push_back(w.name);
-      continue;
-    }
+  const auto check = [&](const StoredTensorName& tensor) {
+    if (!names.insert(tensor.name).second) return;
+    const auto found = checkpoint.tensors().find(tensor.name);
+    if (found == checkpoint.tensors().end()) return missing.push_back(tensor.name);
     const StoredTensor& stored = *found->second.stored;
-    if (stored.shape != w.shape) {
-      shapes.push_back(fmt::format("{}: expected [{}], found [{}]", w.name, fmt::join(w.shape, ", "),
+    if (stored.shape != tensor.shape) {
+      shapes.push_back(fmt::format("{}: expected [{}], found [{}]", tensor.name, fmt::join(tensor.shape, ", "),
                                    fmt::join(stored.shape, ", ")));
     }
-    if (!dtype_of(stored.dtype)) types.push_back(fmt::format("{}: {}", w.name, stored.dtype));
+    if (!fits(stored.dtype, tensor.packed)) {
+      types.push_back(fmt::format("{}: {}{}", tensor.name, stored.dtype, tensor.packed ? " in place of U8" : ""));
+    }
+  };
+  for (const Weight& w : wanted) {
+    for (const StoredTensorName& tensor : stored_tensors(w)) check(tensor);
   }
   Ignored ignored;
   for (const auto& [name, t] : checkpoint.tensors()) {

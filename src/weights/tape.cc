@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -9,6 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "weights/mxfp4_panels.h"
 
 namespace megalith {
 
@@ -42,8 +45,9 @@ std::vector<Run> runs_of(const Weight& weight, Split::Axis axis, int64_t whole, 
   if (weight.split.axis != axis) return {{0, whole}};
   std::vector<Run> runs;
   int64_t before = 0;
+  const int part = weight.part_rank(rank, ranks), parts = weight.part_ranks(ranks);
   for (const Block& block : weight.split.blocks) {
-    runs.push_back({before + block.begin(rank, ranks), block.rank_size(ranks)});
+    runs.push_back({before + block.begin(part, parts), block.rank_size(parts)});
     before += block.size;
   }
   CHECK(before == whole, "{}: blocks cover {} of {} indices", weight.name, before, whole);
@@ -65,8 +69,11 @@ struct Source {
   DType dtype = DType::bf16;
   int64_t row_elements = 0;
   std::vector<Run> outputs, inputs;
+  int64_t head_size = 0;  // rows of a head, where only some of them are wanted
+  HeadRows head_rows;
 
   const std::byte* row(int64_t output) const {
+    if (head_size > 0) output = output / head_rows.count * head_size + head_rows.first + output % head_rows.count;
     return data + whole_index(outputs, output) * row_elements * dtype_bytes(dtype);
   }
 };
@@ -79,9 +86,13 @@ Source open_source(const Checkpoint& checkpoint, const Weight& weight, int rank,
   const int64_t rows = shape.empty() ? 1 : shape[0];
   const int64_t row_elements =
       shape.empty() ? 1 : std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
-  return {checkpoint.data(weight.name).data(), info.dtype, row_elements,
-          runs_of(weight, Split::Axis::outputs, rows, rank, ranks),
-          runs_of(weight, Split::Axis::inputs, row_elements, rank, ranks)};
+  return {checkpoint.data(weight.name).data(),
+          info.dtype,
+          row_elements,
+          runs_of(weight, Split::Axis::outputs, rows - weight.zero_tail, rank, ranks),
+          runs_of(weight, Split::Axis::inputs, row_elements, rank, ranks),
+          weight.head_rows.heads > 0 ? rows / weight.head_rows.heads : 0,
+          weight.head_rows};
 }
 
 // Tensors of a file may begin at any byte, so elements are loaded by memcpy.
@@ -105,6 +116,8 @@ void expand(const std::byte* data, DType dtype, int64_t n, uint32_t* out) {
       std::memcpy(out, data, static_cast<size_t>(n) * 4);
       return;
     case DType::i32:
+    case DType::u8:
+    case DType::mxfp4:
       break;
   }
   CHECK(false, "{} is no number format of weights", dtype_name(dtype));
@@ -164,13 +177,92 @@ void pack_f32(const PanelRows& rows, DType dtype, int64_t first, int64_t n, uint
   write_lines<32>(words, n, out);
 }
 
+// What lies behind a vector's numbers must be zeros, or the vector is not what the model takes it for.
+void check_tail(const Source& source, const Weight& weight) {
+  const int64_t size = weight.shape[0];
+  for (int64_t i = size - weight.zero_tail; i < size; ++i) {
+    uint32_t bits = 0;
+    expand(source.data + i * dtype_bytes(source.dtype), source.dtype, 1, &bits);
+    if ((bits << 1) == 0) continue;
+    throw Error({.where = weight.name,
+                 .expected = fmt::format("{} numbers, and zeros after them", size - weight.zero_tail),
+                 .found = fmt::format("{} at index {}", std::bit_cast<float>(bits), i),
+                 .next = "The checkpoint may be of another model than its config.json describes."});
+  }
+}
+
+// A panel of a part of each head turned round: its outputs are neighbours in a row of the tensor, its inputs are rows.
+void pack_transposed(const Source& source, const Weight& weight, int64_t panel, std::byte* out) {
+  const int64_t outputs = source.row_elements;  // of a head
+  const int64_t head = panel * kPanelOutputs / outputs, column = panel * kPanelOutputs % outputs;
+  for (int64_t k = 0; k < source.head_rows.count; ++k) {
+    const std::byte* row = source.row(head * source.head_rows.count + k) + column * dtype_bytes(source.dtype);
+    uint32_t words[kPanelOutputs];
+    expand(row, source.dtype, kPanelOutputs, words);
+    for (int64_t j = 0; j < kPanelOutputs; ++j) {
+      const int64_t at = k * kPanelOutputs + panel_slot(weight.dtype, j);
+      if (weight.dtype == DType::bf16) {
+        const auto half = static_cast<uint16_t>(words[j] >> 16);
+        std::memcpy(out + at * 2, &half, 2);
+      } else {
+        std::memcpy(out + at * 4, &words[j], 4);
+      }
+    }
+  }
+}
+
+// What a checkpoint has of an expert's matrix, and a rank's part of it.
+struct ExpertSource {
+  std::string codes_name, scale_name;
+  const std::byte *codes = nullptr, *scales = nullptr;
+  int64_t inputs = 0;  // of the whole matrix
+  std::vector<Run> output_runs, input_runs;
+};
+
+ExpertSource open_expert(const Checkpoint& checkpoint, const Weight& weight, int64_t expert, int rank, int ranks) {
+  ExpertSource source = {.codes_name = expert_tensor(weight.name, expert, ".weight_packed"),
+                         .scale_name = expert_tensor(weight.name, expert, ".weight_scale"),
+                         .inputs = weight.shape[1]};
+  source.codes = checkpoint.data(source.codes_name).data();
+  source.scales = checkpoint.data(source.scale_name).data();
+  source.output_runs = runs_of(weight, Split::Axis::outputs, weight.shape[0], rank, ranks);
+  source.input_runs = runs_of(weight, Split::Axis::inputs, weight.shape[1], rank, ranks);
+  return source;
+}
+
+void pack_expert(const ExpertSource& source, int64_t outputs, int64_t panel, std::byte* out) {
+  MxRows rows;
+  for (int64_t j = 0; j < kPanelOutputs && panel * kPanelOutputs + j < outputs; ++j) {
+    const int64_t row = whole_index(source.output_runs, panel * kPanelOutputs + j);
+    rows.codes[static_cast<size_t>(j)] = source.codes + row * source.inputs / 2;
+    rows.scales[static_cast<size_t>(j)] = source.scales + row * source.inputs / kMxGroup;
+  }
+  for (const Run& run : source.input_runs) {
+    const BadScale bad = pack_mxfp4(rows, run.begin, run.size, out);
+    if (bad.output >= 0) {
+      const std::byte* at = rows.scales[static_cast<size_t>(bad.output)] + bad.group;
+      throw Error({.where = source.scale_name,
+                   .expected = "scale bytes from 1 to 254: powers of two from 2^-126 to 2^127",
+                   .found = fmt::format("{} at offset {}", static_cast<int>(*at), at - source.scales),
+                   .next = "Download the checkpoint again; the file is damaged, or of another format."});
+    }
+    out += dtype_bytes(DType::mxfp4, run.size * kPanelOutputs);
+  }
+}
+
 }  // namespace
 
 void CheckpointTape::read_panels(const Weight& weight, int rank, int ranks, int64_t first, int64_t count,
                                  std::byte* out) const {
+  if (weight.dtype == DType::mxfp4) return read_experts(weight, rank, ranks, first, count, out);
   const Source source = open_source(checkpoint_, weight, rank, ranks);
   CHECK(weight.dtype == DType::f32 || (weight.dtype == DType::bf16 && source.dtype == DType::bf16),
         "{}: {} does not fit into {} panels", weight.name, dtype_name(source.dtype), dtype_name(weight.dtype));
+  if (weight.head_rows.transposed) {
+    const int64_t bytes = weight.panel_bytes(ranks);
+    for (int64_t i = 0; i < count; ++i) pack_transposed(source, weight, first + i, out + i * bytes);
+    return;
+  }
   const int64_t outputs = weight.outputs(ranks);
   const int64_t line_words = kPanelOutputs * dtype_bytes(weight.dtype) / 4;
   auto* line = reinterpret_cast<uint32_t*>(out);
@@ -201,6 +293,22 @@ void CheckpointTape::read_panels(const Weight& weight, int rank, int ranks, int6
   if (lowest) checkpoint_.release(weight.name, {lowest, highest + source.row_elements * dtype_bytes(source.dtype)});
 }
 
+void CheckpointTape::read_experts(const Weight& weight, int rank, int ranks, int64_t first, int64_t count,
+                                  std::byte* out) const {
+  const int64_t per_matrix = weight.matrix_panels(ranks), bytes = weight.panel_bytes(ranks);
+  for (int64_t panel = first; panel < first + count;) {
+    const int64_t matrix = panel / per_matrix, end = std::min((matrix + 1) * per_matrix, first + count);
+    const int64_t expert = weight.first_matrix(rank, ranks) + matrix;
+    const ExpertSource source = open_expert(checkpoint_, weight, expert, rank, ranks);
+    const int64_t first_row = panel % per_matrix * kPanelOutputs;
+    for (; panel < end; ++panel, out += bytes) pack_expert(source, weight.outputs(ranks), panel % per_matrix, out);
+    const int64_t last_row = std::min((panel - matrix * per_matrix) * kPanelOutputs, weight.outputs(ranks)) - 1;
+    const int64_t row_bytes = weight.shape[1] / 2;
+    checkpoint_.release(source.codes_name, {source.codes + whole_index(source.output_runs, first_row) * row_bytes,
+                                            source.codes + (whole_index(source.output_runs, last_row) + 1) * row_bytes});
+  }
+}
+
 void CheckpointTape::read_plain(const Weight& weight, int rank, int ranks, float* out) const {
   const Source source = open_source(checkpoint_, weight, rank, ranks);
   auto* words = reinterpret_cast<uint32_t*>(out);
@@ -211,6 +319,7 @@ void CheckpointTape::read_plain(const Weight& weight, int rank, int ranks, float
       words += run.size;
     }
   }
+  check_tail(source, weight);
 }
 
 }  // namespace megalith

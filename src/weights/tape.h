@@ -7,7 +7,8 @@ namespace megalith {
 
 // Packs a checkpoint's tensors into tapes, at about the speed of memory; no more than a panel's chunk is held beside
 // the mapped files and `out`. Expansion to f32 is exact. The program must fit the checkpoint (check_tensors): a tensor
-// of another shape, or one that bf16 panels cannot hold, is a CHECK. Borrows the checkpoint.
+// of another shape, or one that bf16 panels cannot hold, is a CHECK. Numbers that the model may not have (a scale of MXFP4
+// of 0 or 255, a tail that is not zero) are an Error. Borrows the checkpoint.
 class CheckpointTape : public TapeSource {
  public:
   explicit CheckpointTape(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -17,6 +18,8 @@ class CheckpointTape : public TapeSource {
   void read_plain(const Weight& weight, int rank, int ranks, float* out) const override;
 
  private:
+  void read_experts(const Weight& weight, int rank, int ranks, int64_t first, int64_t count, std::byte* out) const;
+
   const Checkpoint& checkpoint_;
 };
 

@@ -136,7 +136,7 @@ TEST(OpParity, AppendAndAttendReadEveryVisiblePosition) {
       const int v_state = b.per_position("v", kv_heads, dim);
       b.append_kv(source(b, "k", kv_heads * dim), source(b, "v", kv_heads * dim), k_state, v_state);
       // A steep softmax: large scores show a max that is taken wrongly.
-      b.output("y", b.attend(q, k_state, v_state, {heads, kv_heads, dim, 8.0f}));
+      b.output("y", b.attend(q, k_state, v_state, {heads, kv_heads, dim, dim, 8.0f}));
       const Program program = std::move(b).build();
       Parity(program, kClose).run(mixed_steps(kTokens));
       Parity(program, kClose).run(long_steps(kTokens));
@@ -151,7 +151,7 @@ TEST(OpParity, AttendOverManySpans) {
   const int k_state = b.per_position("k", 2, 16);
   const int v_state = b.per_position("v", 2, 16);
   b.append_kv(source(b, "k", 2 * 16), source(b, "v", 2 * 16), k_state, v_state);
-  b.output("y", b.attend(q, k_state, v_state, {4, 2, 16, 8.0f}));
+  b.output("y", b.attend(q, k_state, v_state, {4, 2, 16, 16, 8.0f}));
   std::vector<StepArgs> steps(7);
   add_tokens(steps[0], 0, 0, 300, 0, kTokens);
   add_tokens(steps[1], 0, 1020, 9, 3, kTokens);
@@ -213,7 +213,7 @@ TEST(OpParity, GatedDeltaWithExtremeGates) {
 TEST(OpParity, GatedNormOfHeads) {
   for (const int64_t dim : {1, 16, 31, 48}) {
     Builder b({}, 1);
-    b.output("y", b.gated_norm(source(b, "x", 3 * dim), source(b, "z", 3 * dim), b.vector("w", {dim}), 3, dim, 1e-6f));
+    b.output("y", b.gated_norm(source(b, "x", 3 * dim), source(b, "z", 3 * dim), b.vector("w", {dim}), {3, dim, 1e-6f, Gate::silu}));
     Parity(std::move(b).build(), kClose).run(steps_of_rows({1, 5, 20}));
   }
 }

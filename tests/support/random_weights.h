@@ -51,24 +51,31 @@ class RandomWeights : public TapeSource {
   void set(const std::string& name, std::vector<float> whole) { given_[name] = std::move(whole); }
 
   void read_panels(const Weight& w, int rank, int ranks, int64_t first, int64_t count, std::byte* out) const override {
-    const auto outputs = indices_of_rank(w.split, w.split.axis == Split::Axis::outputs, w.shape[0], rank, ranks);
-    const auto inputs = indices_of_rank(w.split, w.split.axis == Split::Axis::inputs, w.shape[1], rank, ranks);
-    std::memset(out, 0, static_cast<size_t>(count * w.panel_bytes(ranks)));
+    const int part = w.part_rank(rank, ranks), parts = w.part_ranks(ranks);
+    const auto outputs = outputs_of(w, part, parts);
+    const auto inputs = inputs_of(w, part, parts);
+    std::memset(out, w.dtype == DType::mxfp4 ? 127 : 0, static_cast<size_t>(count * w.panel_bytes(ranks)));
     for (int64_t i = 0; i < count * kPanelOutputs; ++i) {
-      const int64_t output = first * kPanelOutputs + i;
-      if (output >= static_cast<int64_t>(outputs.size())) break;
+      const int64_t panel = first + i / kPanelOutputs, matrix = panel / w.matrix_panels(ranks);
+      const int64_t output = panel % w.matrix_panels(ranks) * kPanelOutputs + i % kPanelOutputs;
+      if (output >= static_cast<int64_t>(outputs.size())) continue;
+      std::byte* to = out + i / kPanelOutputs * w.panel_bytes(ranks);
       for (size_t k = 0; k < inputs.size(); ++k) {
-        const float value = at(w, outputs[static_cast<size_t>(output)] * w.shape[1] + inputs[k]);
-        const int64_t line =
-            (i / kPanelOutputs * static_cast<int64_t>(inputs.size()) + static_cast<int64_t>(k)) * kPanelOutputs;
-        store(w.dtype, value, out, line + panel_slot(w.dtype, i % kPanelOutputs));
+        const int64_t row = outputs[static_cast<size_t>(output)], column = inputs[k];
+        if (w.dtype == DType::mxfp4) {
+          store_code(w, w.first_matrix(rank, ranks) + matrix, row, column, to, i % kPanelOutputs, static_cast<int64_t>(k));
+        } else {
+          const int64_t line = static_cast<int64_t>(k) * kPanelOutputs;
+          store(w.dtype, at(w, place(w, row, column)), to, line + panel_slot(w.dtype, i % kPanelOutputs));
+        }
       }
     }
   }
 
   void read_plain(const Weight& w, int rank, int ranks, float* out) const override {
     const int64_t inputs = w.inputs(ranks);
-    for (const int64_t row : indices_of_rank(w.split, w.split.axis == Split::Axis::outputs, w.shape[0], rank, ranks)) {
+    const int64_t size = w.shape[0] - w.zero_tail;
+    for (const int64_t row : indices_of_rank(w.split, w.split.axis == Split::Axis::outputs, size, rank, ranks)) {
       for (int64_t k = 0; k < inputs; ++k) *out++ = at(w, row * inputs + k);
     }
   }
@@ -83,6 +90,47 @@ class RandomWeights : public TapeSource {
   }
 
  private:
+  // The outputs of a rank's matrix as indices of the whole matrix's outputs, heads cut and turned as HeadRows says.
+  static std::vector<int64_t> outputs_of(const Weight& w, int part, int parts) {
+    const auto rows = indices_of_rank(w.split, w.split.axis == Split::Axis::outputs, w.shape[0], part, parts);
+    if (w.head_rows.heads == 0) return rows;
+    const int64_t head_size = w.shape[0] / w.head_rows.heads;
+    const int64_t each = w.head_rows.transposed ? w.shape[1] : w.head_rows.count;
+    std::vector<int64_t> outputs;
+    for (size_t i = 0; i < rows.size(); i += static_cast<size_t>(head_size)) {
+      for (int64_t j = 0; j < each; ++j) outputs.push_back(rows[i] / head_size * each + j);
+    }
+    return outputs;
+  }
+
+  static std::vector<int64_t> inputs_of(const Weight& w, int part, int parts) {
+    const int64_t whole = w.head_rows.transposed ? w.head_rows.count : w.shape[1];
+    return indices_of_rank(w.split, w.split.axis == Split::Axis::inputs, whole, part, parts);
+  }
+
+  // Where the whole tensor has an element of the matrix.
+  static int64_t place(const Weight& w, int64_t output, int64_t input) {
+    if (w.head_rows.heads == 0) return output * w.shape[1] + input;
+    const int64_t head_size = w.shape[0] / w.head_rows.heads;
+    const int64_t each = w.head_rows.transposed ? w.shape[1] : w.head_rows.count;
+    const int64_t first = output / each * head_size + w.head_rows.first;
+    return w.head_rows.transposed ? (first + input) * w.shape[1] + output % each
+                                  : (first + output % each) * w.shape[1] + input;
+  }
+
+  // A random code, and the random scale of its group.
+  static void store_code(const Weight& w, int64_t expert, int64_t output, int64_t input, std::byte* panel, int64_t j, int64_t k) {
+    const auto index = static_cast<uint64_t>((expert * w.shape[0] + output) * w.shape[1] + input);
+    const float r = random_number(seed_of(w.name), index);
+    const float s = random_number(seed_of(w.name + " scales"), index / kMxGroup);
+    const auto code = static_cast<uint32_t>((r + 1) * 8) & 15;
+    std::byte* group = panel + k / kMxGroup * kMxGroupBytes;
+    group[j] = static_cast<std::byte>(122 + static_cast<int>((s + 1) * 1.5f));
+    std::byte& pair = group[kPanelOutputs + k % kMxGroup * 16 + j % 16];
+    const uint32_t other = j < 16 ? static_cast<uint32_t>(pair) & 0xf0 : static_cast<uint32_t>(pair) & 0x0f;
+    pair = static_cast<std::byte>(other | code << (j / 16 * 4));
+  }
+
   static float rounded(DType dtype, float x) { return dtype == DType::bf16 ? bf16_to_f32(f32_to_bf16(x)) : x; }
 
   static void store(DType dtype, float value, std::byte* out, int64_t at) {

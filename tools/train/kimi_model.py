@@ -18,6 +18,7 @@ from kda import chunked, recurrent
 from model import attend, unit
 
 LORA_EPS = 1e-6
+ROWS = 64
 INTO_STREAM = ("o_proj", "mlp.down_proj", "shared_experts.down_proj", "routed_expert_up_proj")
 
 
@@ -207,21 +208,22 @@ class Experts(nn.Module):
         self.quantised = False
 
     def matrices(self, stack, dtype):
-        """The experts' own matrices, transposed."""
+        """The experts' own matrices, transposed: [count, inputs, outputs]."""
         stack = mxfp4.pretend(stack) if self.quantised else stack
-        return stack.to(dtype).view(self.count, -1, stack.shape[-1]).transpose(1, 2).unbind()
+        return stack.to(dtype).view(self.count, -1, stack.shape[-1]).transpose(1, 2)
 
     def forward(self, x, chosen, weights):
         """Weighted sum of the chosen experts for each row of x [N, width]."""
         order = chosen.flatten().argsort()
-        source = order // chosen.shape[-1]
-        counts = torch.bincount(chosen.flatten(), minlength=self.count).tolist()
+        expert, source = chosen.flatten()[order], order // chosen.shape[-1]
+        counts = torch.bincount(expert, minlength=self.count)
+        # Whole steps of rows: a library that compiles a product for each new shape then meets few of them.
+        room = -(-int(counts.max()) // ROWS) * ROWS
+        place = expert * room + torch.arange(len(expert)) - (counts.cumsum(0) - counts)[expert]
+        rows = x.new_zeros(self.count * room, x.shape[-1]).index_copy(0, place, x[source]).view(self.count, room, -1)
         w1, w3, w2 = (self.matrices(w, x.dtype) for w in (self.w1, self.w3, self.w2))
-        rows = x[source].split(counts)
-        inner = Situ.apply(torch.cat([r @ w for r, w in zip(rows, w1)]), torch.cat([r @ w for r, w in zip(rows, w3)]),
-                           *self.limits)
-        out = torch.cat([r @ w for r, w in zip(inner.split(counts), w2)])
-        out = out.float() * weights.flatten()[order].unsqueeze(-1)
+        out = torch.bmm(Situ.apply(torch.bmm(rows, w1), torch.bmm(rows, w3), *self.limits), w2)
+        out = out.flatten(0, 1)[place].float() * weights.flatten()[order].unsqueeze(-1)
         return torch.zeros(x.shape, dtype=torch.float32).index_add(0, source, out)
 
 

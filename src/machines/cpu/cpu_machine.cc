@@ -48,9 +48,9 @@ int64_t state_stride(const StateInfo& state, const MachineOptions& options) {
   return round_up(state.elements() * (per_position ? padded_context(options) : 1), 16);
 }
 
-int64_t scratch_bytes(const Program& program) {
+int64_t scratch_bytes(const Program& program, const MachineOptions& options) {
   int64_t floats = 0;
-  for (const Op& op : program.ops) floats = std::max(floats, scratch_floats(program, op));
+  for (const Op& op : program.ops) floats = std::max(floats, scratch_floats(program, op, options.max_rows));
   return floats * 4 + 64;
 }
 
@@ -67,7 +67,7 @@ MemoryNeed memory_need(const Program& program, const MachineOptions& options, co
   for (size_t buffer = 0; buffer < schedule.buffer_width.size(); ++buffer) {
     need.activations += buffer_bytes(schedule, buffer, options);
   }
-  need.activations = need.activations * program.ranks + scratch_bytes(program) * schedule.workers;
+  need.activations = need.activations * program.ranks + scratch_bytes(program, options) * schedule.workers;
   return need;
 }
 
@@ -157,7 +157,7 @@ CpuMachine::CpuMachine(Program program, const MachineOptions& options)
 }
 
 void CpuMachine::allocate() {
-  const auto scratch = static_cast<size_t>(scratch_bytes(program_));
+  const auto scratch = static_cast<size_t>(scratch_bytes(program_, options_));
   for (int worker = 0; worker < schedule_.workers; ++worker) scratch_.emplace_back(scratch);
   ranks_.resize(static_cast<size_t>(program_.ranks));
   for (RankMemory& memory : ranks_) {
@@ -180,9 +180,9 @@ void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
   c.op = &op;
   c.rank = rank;
   c.ranks = program_.ranks;
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    c.in[i] = buffer(op.inputs[i], memory);
-    c.in_width[i] = program_.info(op.inputs[i]).width;
+  for (const Value input : op.inputs) {
+    c.in.push_back(buffer(input, memory));
+    c.in_width.push_back(program_.info(input).width);
   }
   if (op.collective()) {
     for (const RankMemory& other : ranks_) c.in_of_ranks.push_back(buffer(op.inputs[0], other));
@@ -246,8 +246,17 @@ void CpuMachine::set_upcoming(std::vector<Item>& list) const {
 }
 
 void CpuMachine::load(const TapeSource& source, Progress* progress) {
-  auto job = [&](int worker) { load_part(source, worker, progress); };
+  std::exception_ptr problem;
+  auto job = [&](int worker) {
+    try {
+      load_part(source, worker, progress);
+    } catch (...) {
+      const std::lock_guard lock(failure_mutex_);
+      if (!problem) problem = std::current_exception();
+    }
+  };
   workers_.run(job);
+  if (problem) std::rethrow_exception(problem);
   CHECK(failure_.empty(), "loading: {}", failure_);
 }
 

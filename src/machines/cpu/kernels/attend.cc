@@ -34,6 +34,14 @@ struct Partial {
   float& weight() const { return sum[dim + 1]; }
 };
 
+// Sixteen positions of rows [position, stride] as keys are laid out: [dim, 16].
+HWY_INLINE void TransposeBlock(const float* rows, int64_t stride, int64_t dim, int64_t count, float* block) {
+  for (int64_t p = 0; p < kPositionBlock; ++p) {
+    const float* row = rows + std::min(p, count - 1) * stride;  // lanes past the end hold anything
+    for (int64_t i = 0; i < dim; ++i) block[i * kPositionBlock + p] = row[i];
+  }
+}
+
 // scores[head, p] of `count` positions from the start of a block: each one chain over dim. q is [kHeads, dim], scores
 // [kHeads, chunk]. Lanes past the end hold anything.
 template <int64_t kHeads>
@@ -80,17 +88,17 @@ HWY_INLINE void Weigh(float* scores, int64_t count, float* max, float* weight) {
 }
 
 // sums[head, i] = Σ_p weights[head, p] · value[p, i] for kColumns of i, positions in order. weights is [kHeads, chunk],
-// sums [kHeads, stride].
+// values are `stride` floats apart, sums [kHeads, dim + 2].
 template <int64_t kHeads, int64_t kColumns>
-HWY_INLINE void WeightedColumns(const float* weights, const float* values, int64_t dim, int64_t count, int64_t stride,
+HWY_INLINE void WeightedColumns(const float* weights, const float* values, int64_t stride, int64_t dim, int64_t count,
                                 float* sums) {
   constexpr int64_t kParts = kColumns / kN;
   V total[kHeads * kParts];
   HWY_UNROLL(16)
   for (int64_t c = 0; c < kHeads * kParts; ++c) total[c] = hn::Zero(D());
   for (int64_t p = 0; p < count; ++p) {
-    const float* value = values + p * dim;
-    for (int64_t line = 0; line < kColumns; line += 16) hwy::Prefetch(value + kPositionsAhead * dim + line);
+    const float* value = values + p * stride;
+    for (int64_t line = 0; line < kColumns; line += 16) hwy::Prefetch(value + kPositionsAhead * stride + line);
     HWY_UNROLL(16)
     for (int64_t c = 0; c < kHeads * kParts; ++c) {
       const V part = hn::LoadU(D(), value + c % kParts * kN);
@@ -99,20 +107,20 @@ HWY_INLINE void WeightedColumns(const float* weights, const float* values, int64
   }
   HWY_UNROLL(16)
   for (int64_t c = 0; c < kHeads * kParts; ++c) {
-    hn::StoreU(total[c], D(), sums + c / kParts * stride + c % kParts * kN);
+    hn::StoreU(total[c], D(), sums + c / kParts * (dim + 2) + c % kParts * kN);
   }
 }
 
 // All of a head's dim columns: as many at once as stay in registers, so that memory is read in long pieces.
 template <int64_t kHeads>
-HWY_INLINE void WeightedSums(const float* weights, const float* values, int64_t dim, int64_t count, int64_t stride,
+HWY_INLINE void WeightedSums(const float* weights, const float* values, int64_t stride, int64_t dim, int64_t count,
                              float* sums) {
   constexpr int64_t kWide = kN == 16 || kHeads == 1 ? 64 : 16;
   int64_t i = 0;
   for (; i + kWide <= dim; i += kWide) {
-    WeightedColumns<kHeads, kWide>(weights, values + i, dim, count, stride, sums + i);
+    WeightedColumns<kHeads, kWide>(weights, values + i, stride, dim, count, sums + i);
   }
-  for (; i < dim; i += 16) WeightedColumns<kHeads, 16>(weights, values + i, dim, count, stride, sums + i);
+  for (; i < dim; i += 16) WeightedColumns<kHeads, 16>(weights, values + i, stride, dim, count, sums + i);
 }
 
 // Joins what comes next to what is there: both are brought to the greater max.
@@ -130,56 +138,93 @@ HWY_INLINE void Join(const Partial& whole, const float* next) {
 
 // What the query heads of one KV head have in common in a span.
 struct Span {
-  const float* keys;    // [block of 16 positions, dim, 16]
-  const float* values;  // [position, dim]
-  int64_t dim;
+  const float* keys;    // [block of 16 positions, key_dim, 16]; null where values hold them
+  const float* values;  // [position, stride], the first value_dim of each
+  int64_t key_dim, value_dim, stride;
   Range positions;
 };
 
-// A worker's memory for a chunk: scores [kHeadsAtOnce, chunk], sums [kHeadsAtOnce, dim + 2], scaled queries [heads,
-// dim].
+// A worker's memory for a chunk: scores [kHeadsAtOnce, chunk], sums [kHeadsAtOnce, value_dim + 2], scaled queries
+// [heads, key_dim], and keys [chunk, key_dim] where they do not lie in blocks.
 struct ChunkScratch {
   float* scores;
   float* sums;
   float* queries;
+  float* keys;
+
+  ChunkScratch(float* memory, const Attend& how)
+      : scores(memory),
+        sums(scores + kHeadsAtOnce * kAttentionChunk),
+        queries(sums + kHeadsAtOnce * (how.value_dim + 2)),
+        keys(queries + how.heads / how.kv_heads * how.key_dim) {}
 };
 
 // The chunk of `count` positions from `first` on, for kHeads query heads; their partial sums begin at `out`.
 template <int64_t kHeads>
-HWY_INLINE void AttendChunk(const Span& span, int64_t first, int64_t count, const float* queries,
+HWY_INLINE void AttendChunk(const Span& span, const float* keys, int64_t first, int64_t count, const float* queries,
                             const ChunkScratch& scratch, float* out) {
-  const int64_t dim = span.dim, stride = dim + 2;
+  const int64_t dim = span.value_dim, partial = dim + 2;
   const bool begins = first == span.positions.begin;
   float* sums = begins ? out : scratch.sums;
-  Scores<kHeads>(queries, span.keys + first * dim, dim, count, scratch.scores);
+  Scores<kHeads>(queries, keys, span.key_dim, count, scratch.scores);
   for (int64_t h = 0; h < kHeads; ++h) {
-    const Partial chunk = {sums + h * stride, dim};
+    const Partial chunk = {sums + h * partial, dim};
     Weigh(scratch.scores + h * kAttentionChunk, count, &chunk.max(), &chunk.weight());
   }
-  WeightedSums<kHeads>(scratch.scores, span.values + first * dim, dim, count, stride, sums);
-  for (int64_t h = 0; h < kHeads && !begins; ++h) Join({out + h * stride, dim}, sums + h * stride);
+  WeightedSums<kHeads>(scratch.scores, span.values + first * span.stride, span.stride, dim, count, sums);
+  for (int64_t h = 0; h < kHeads && !begins; ++h) Join({out + h * partial, dim}, sums + h * partial);
+}
+
+// The keys of a chunk, in blocks.
+HWY_INLINE const float* KeysOf(const Span& span, int64_t first, int64_t count, const ChunkScratch& scratch) {
+  if (span.keys) return span.keys + first * span.key_dim;
+  for (int64_t p = 0; p < count; p += kPositionBlock) {
+    TransposeBlock(span.values + (first + p) * span.stride, span.stride, span.key_dim, count - p,
+                   scratch.keys + p * span.key_dim);
+  }
+  return scratch.keys;
 }
 
 // Chunk after chunk, and in each all query heads, so that keys and values come from memory once.
 void AttendSpan(const Span& span, int64_t heads, const ChunkScratch& scratch, float* out) {
+  const int64_t partial = span.value_dim + 2;
   for (int64_t first = span.positions.begin; first < span.positions.end; first += kAttentionChunk) {
     const int64_t count = std::min(kAttentionChunk, span.positions.end - first);
+    const float* keys = KeysOf(span, first, count, scratch);
     int64_t h = 0;
     for (; h + kHeadsAtOnce <= heads; h += kHeadsAtOnce) {
-      AttendChunk<kHeadsAtOnce>(span, first, count, scratch.queries + h * span.dim, scratch, out + h * (span.dim + 2));
+      AttendChunk<kHeadsAtOnce>(span, keys, first, count, scratch.queries + h * span.key_dim, scratch, out + h * partial);
     }
     for (; h < heads; ++h) {
-      AttendChunk<1>(span, first, count, scratch.queries + h * span.dim, scratch, out + h * (span.dim + 2));
+      AttendChunk<1>(span, keys, first, count, scratch.queries + h * span.key_dim, scratch, out + h * partial);
     }
   }
+}
+
+// The query heads [heads, key_dim] of a KV head, scaled. Their tails come from the second input where there are any.
+void ScaleQueries(const OpContext& c, const Attend& how, int64_t row, int64_t kv_head, float* out) {
+  const int64_t group = how.heads / how.kv_heads, own = how.key_dim - how.tail.dim;
+  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const float* query = c.in[0] + row * c.in_width[0] + head * own;
+    for (int64_t i = 0; i < own; ++i) *out++ = query[i] * how.scale;
+    if (how.tail.dim == 0) continue;
+    const float* tail = c.in[1] + row * c.in_width[1] + how.tail.offset + head * how.tail.stride;
+    for (int64_t i = 0; i < how.tail.dim; ++i) *out++ = tail[i] * how.scale;
+  }
+}
+
+Span SpanOf(const OpContext& c, const Attend& how, const Row& row, int64_t kv_head, Range positions) {
+  const float* first = c.state[0] + row.sequence * c.state_stride[0];
+  if (how.latent) return {nullptr, first, how.key_dim, how.value_dim, how.key_dim, positions};
+  const float* second = c.state[1] + row.sequence * c.state_stride[1];
+  return {first + kv_head * c.context * how.key_dim, second + kv_head * c.context * how.value_dim, how.key_dim,
+          how.value_dim, how.value_dim, positions};
 }
 
 void RunAttend(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
   const auto& how = c.op->get<Attend>();
   const int64_t group = how.heads / how.kv_heads;
-  ChunkScratch memory = {
-      .scores = scratch.floats, .sums = scratch.floats + kHeadsAtOnce * kAttentionChunk, .queries = {}};
-  memory.queries = memory.sums + kHeadsAtOnce * (how.dim + 2);
+  const ChunkScratch memory(scratch.floats, how);
   const Range range = part.of(c.rows(step) * how.kv_heads * kAttentionSpans);
   for (int64_t i = range.begin; i < range.end; ++i) {
     const int64_t span = i % kAttentionSpans;
@@ -188,19 +233,15 @@ void RunAttend(const OpContext& c, const StepArgs& step, Part part, Scratch scra
     const Row& r = step.rows[static_cast<size_t>(row)];
     const Range positions = attention_span(r.position + 1, span);
     if (positions.size() == 0) continue;
-    const float* query = c.in[0] + row * c.in_width[0] + kv_head * group * how.dim;
-    for (int64_t j = 0; j < group * how.dim; ++j) memory.queries[j] = query[j] * how.scale;
-    const int64_t cache = kv_head * c.context * how.dim;
-    const Span here = {c.state[0] + r.sequence * c.state_stride[0] + cache,
-                       c.state[1] + r.sequence * c.state_stride[1] + cache, how.dim, positions};
-    float* out = c.out + row * c.out_width + (span * how.heads + kv_head * group) * (how.dim + 2);
-    AttendSpan(here, group, memory, out);
+    ScaleQueries(c, how, row, kv_head, memory.queries);
+    float* out = c.out + row * c.out_width + (span * how.heads + kv_head * group) * (how.value_dim + 2);
+    AttendSpan(SpanOf(c, how, r, kv_head, positions), group, memory, out);
   }
 }
 
 void RunJoinSpans(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
   const auto& how = c.op->get<Attend>();
-  const Partial whole = {scratch.floats, how.dim};
+  const Partial whole = {scratch.floats, how.value_dim};
   const Range range = part.of(c.rows(step) * how.heads);
   for (int64_t i = range.begin; i < range.end; ++i) {
     const int64_t row = i / how.heads;
@@ -209,17 +250,17 @@ void RunJoinSpans(const OpContext& c, const StepArgs& step, Part part, Scratch s
     bool begun = false;
     for (int64_t span = 0; span < kAttentionSpans; ++span) {
       if (attention_span(positions, span).size() == 0) continue;
-      const float* sum = c.in[0] + row * c.in_width[0] + (span * how.heads + head) * (how.dim + 2);
+      const float* sum = c.in[0] + row * c.in_width[0] + (span * how.heads + head) * (how.value_dim + 2);
       if (begun) {
         Join(whole, sum);
       } else {
-        std::copy(sum, sum + how.dim + 2, whole.sum);
+        std::copy(sum, sum + how.value_dim + 2, whole.sum);
         begun = true;
       }
     }
-    float* out = c.out + row * c.out_width + head * how.dim;
+    float* out = c.out + row * c.out_width + head * how.value_dim;
     const V weight = hn::Set(D(), whole.weight());
-    for (int64_t j = 0; j < how.dim; j += kN) hn::StoreU(hn::Div(hn::LoadU(D(), whole.sum + j), weight), D(), out + j);
+    for (int64_t j = 0; j < how.value_dim; j += kN) hn::StoreU(hn::Div(hn::LoadU(D(), whole.sum + j), weight), D(), out + j);
   }
 }
 
@@ -242,7 +283,20 @@ void run_join_spans(const OpContext& c, const StepArgs& step, Part part, Scratch
 
 // As ChunkScratch has it; a joined sum is smaller.
 int64_t attend_scratch_floats(const Attend& how) {
-  return kHeadsAtOnce * (kAttentionChunk + how.dim + 2) + how.heads / how.kv_heads * how.dim;
+  const int64_t keys = how.latent ? kAttentionChunk * how.key_dim : 0;
+  return kHeadsAtOnce * (kAttentionChunk + how.value_dim + 2) + how.heads / how.kv_heads * how.key_dim + keys;
+}
+
+// The row of the cache is what a latent attention reads as keys, and its beginning as values.
+void run_append_latent(const OpContext& c, const StepArgs& step, Part part, Scratch) {
+  const int64_t latent = c.in_width[0], width = c.in_width[1];
+  const Range range = part.of(c.rows(step));
+  for (int64_t row = range.begin; row < range.end; ++row) {
+    const Row& r = step.rows[static_cast<size_t>(row)];
+    float* entry = c.state[0] + r.sequence * c.state_stride[0] + r.position * width;
+    std::copy_n(c.in[0] + row * latent, latent, entry);
+    std::copy_n(c.in[1] + row * width + latent, width - latent, entry + latent);
+  }
 }
 
 // Key p of a head goes to lane p mod 16 of block p / 16; values lie as they come.

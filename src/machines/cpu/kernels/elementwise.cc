@@ -41,6 +41,11 @@ void RunSiluGate(const OpContext& c, const StepArgs& step, Part part, Scratch) {
   ZipRows(c, step, part, [](V gate, V up) HWY_ATTR { return hn::Mul(Silu(gate), up); });
 }
 
+void RunSituGate(const OpContext& c, const StepArgs& step, Part part, Scratch) {
+  const Situ how = c.op->get<Situ>();
+  ZipRows(c, step, part, [how](V gate, V up) HWY_ATTR { return SituOf(gate, up, how.beta, how.linear_beta); });
+}
+
 void RunSigmoidGate(const OpContext& c, const StepArgs& step, Part part, Scratch) {
   const Heads& gate = c.op->get<SigmoidGate>().gate;
   const Range range = part.of(c.rows(step) * gate.count);
@@ -143,6 +148,7 @@ namespace megalith {
 
 HWY_EXPORT(RunAdd);
 HWY_EXPORT(RunSiluGate);
+HWY_EXPORT(RunSituGate);
 HWY_EXPORT(RunSigmoidGate);
 HWY_EXPORT(RunShortConv);
 HWY_EXPORT(RunAllReduce);
@@ -152,6 +158,9 @@ void run_add(const OpContext& c, const StepArgs& step, Part part, Scratch scratc
 }
 void run_silu_gate(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
   HWY_DYNAMIC_DISPATCH(RunSiluGate)(c, step, part, scratch);
+}
+void run_situ_gate(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
+  HWY_DYNAMIC_DISPATCH(RunSituGate)(c, step, part, scratch);
 }
 void run_sigmoid_gate(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
   HWY_DYNAMIC_DISPATCH(RunSigmoidGate)(c, step, part, scratch);

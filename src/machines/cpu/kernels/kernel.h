@@ -17,8 +17,8 @@ struct OpContext {
   const Op* op = nullptr;
   int rank = 0;
   int ranks = 1;
-  std::array<const float*, 3> in = {};  // [rows, in_width]
-  std::array<int64_t, 3> in_width = {};
+  std::vector<const float*> in;  // each [rows, in_width]
+  std::vector<int64_t> in_width;
   std::vector<const float*> in_of_ranks;  // a collective's first input on each rank
   std::vector<TreeSum> tree;              // the order of a sum over ranks
   float* out = nullptr;                   // [rows, out_width]
@@ -68,13 +68,20 @@ void run_rms_norm(const OpContext&, const StepArgs&, Part, Scratch);
 void run_matmul(const OpContext&, const StepArgs&, Part, Scratch);
 void run_rope(const OpContext&, const StepArgs&, Part, Scratch);
 void run_append_kv(const OpContext&, const StepArgs&, Part, Scratch);
+void run_append_latent(const OpContext&, const StepArgs&, Part, Scratch);
 void run_attend(const OpContext&, const StepArgs&, Part, Scratch);
 void run_join_spans(const OpContext&, const StepArgs&, Part, Scratch);
 void run_sigmoid_gate(const OpContext&, const StepArgs&, Part, Scratch);
 void run_short_conv(const OpContext&, const StepArgs&, Part, Scratch);
 void run_gated_delta(const OpContext&, const StepArgs&, Part, Scratch);
+void run_kda(const OpContext&, const StepArgs&, Part, Scratch);
 void run_gated_norm(const OpContext&, const StepArgs&, Part, Scratch);
 void run_silu_gate(const OpContext&, const StepArgs&, Part, Scratch);
+void run_situ_gate(const OpContext&, const StepArgs&, Part, Scratch);
+void run_residual_mix(const OpContext&, const StepArgs&, Part, Scratch);
+void run_route(const OpContext&, const StepArgs&, Part, Scratch);
+void run_expert_gate(const OpContext&, const StepArgs&, Part, Scratch);
+void run_expert_down(const OpContext&, const StepArgs&, Part, Scratch);
 void run_add(const OpContext&, const StepArgs&, Part, Scratch);
 void run_all_reduce(const OpContext&, const StepArgs&, Part, Scratch);
 void run_choose_rows(const OpContext&, const StepArgs&, Part, Scratch);
@@ -82,13 +89,17 @@ void run_all_gather(const OpContext&, const StepArgs&, Part, Scratch);
 void run_sample(const OpContext&, const StepArgs&, Part, Scratch);
 
 std::vector<float> rope_frequencies(const Rope& how);
-int64_t matmul_scratch_floats(const Matmul& how, int64_t inputs);
+int64_t matmul_scratch_floats(const Matmul& how);
 int64_t attend_scratch_floats(const Attend& how);
 int64_t gated_delta_scratch_floats(const GatedDelta& how);
+int64_t kda_scratch_floats(const Kda& how);
+int64_t route_scratch_floats(const Route& how);
+int64_t expert_gate_scratch_floats(const ExpertGate& how, int64_t experts, int64_t inputs, int64_t rows);
+int64_t expert_down_scratch_floats(const ExpertDown& how, int64_t experts, int64_t inputs, int64_t rows);
 int64_t sample_scratch_floats(int64_t vocabulary);
 
 Kernel kernel(OpKind kind);
-// Floats of scratch that a task of the op may need.
-int64_t scratch_floats(const Program& program, const Op& op);
+// Floats of scratch that a task of the op may need in a step of up to `rows` rows.
+int64_t scratch_floats(const Program& program, const Op& op, int64_t rows);
 
 }  // namespace megalith

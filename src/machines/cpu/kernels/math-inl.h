@@ -49,6 +49,32 @@ HWY_INLINE V Sigmoid(V x) {
 
 HWY_INLINE V Silu(V x) { return hn::Mul(x, Sigmoid(x)); }
 
+// tanh x within 3 ulp. Small x by the odd Taylor polynomial of degree 13, where 1 - 2 / (e^2x + 1) would lose its digits.
+HWY_INLINE V Tanh(V x) {
+  const D d;
+  const V one = hn::Set(d, 1.0f);
+  const V size = hn::Abs(x);
+  const V large = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(Exp(hn::Add(size, size)), one)));
+  const V z = hn::Mul(x, x);
+  V p = hn::Set(d, 21844.0f / 6081075);
+  p = hn::MulAdd(p, z, hn::Set(d, -1382.0f / 155925));
+  p = hn::MulAdd(p, z, hn::Set(d, 62.0f / 2835));
+  p = hn::MulAdd(p, z, hn::Set(d, -17.0f / 315));
+  p = hn::MulAdd(p, z, hn::Set(d, 2.0f / 15));
+  p = hn::MulAdd(p, z, hn::Set(d, -1.0f / 3));
+  const V small = hn::MulAdd(hn::Mul(x, z), p, x);
+  // Not greater, so that a NaN takes the branch that keeps it.
+  return hn::IfThenElse(hn::Gt(size, hn::Set(d, 0.45f)), hn::CopySign(large, x), small);
+}
+
+// β tanh(gate / β) sigmoid(gate) · λ tanh(up / λ).
+HWY_INLINE V SituOf(V gate, V up, float beta, float linear_beta) {
+  const D d;
+  const V bounded = hn::Mul(hn::Set(d, beta), Tanh(hn::Div(gate, hn::Set(d, beta))));
+  const V linear = hn::Mul(hn::Set(d, linear_beta), Tanh(hn::Div(up, hn::Set(d, linear_beta))));
+  return hn::Mul(hn::Mul(bounded, Sigmoid(gate)), linear);
+}
+
 // ln x within 2 ulp for normal x > 0; -inf at 0. Subnormal x counts as 0; x < 0 and NaN give NaN.
 // x = 2^n m with m in [√½, √2); ln m = 2 atanh(s), s = (m - 1) / (m + 1), by its odd series up to s^11.
 HWY_INLINE V Log(V x) {

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "machines/cpu/kernels/kernel.h"
-#include "machines/cpu/kernels/lanes-inl.h"
+#include "machines/cpu/kernels/tree-inl.h"
 
 // y[row, output] = Σ_k W[output, k] x[row, k]. A lane is an output, and an output is one chain of fused multiply-adds
 // over k in order, from zero: the same chain for one row and for five hundred, for eight lanes and for sixteen. Where
@@ -114,13 +114,21 @@ struct Groups {
   Range operator[](int64_t group) const { return {rows * group / count, rows * (group + 1) / count}; }
 };
 
-// Lays rows [rows, inputs] out as [group][input, row of the group]; a group begins at its first row · inputs.
-void PackRows(const float* x, int64_t inputs, const Groups& groups, float* packed) {
+// The inputs of a product: what its head has of each row.
+struct Input {
+  const float* x;
+  int64_t stride;  // floats from a row to the next
+  int64_t size;
+};
+
+// Lays rows out as [group][input, row of the group]; a group begins at its first row · inputs.
+void PackRows(const Input& in, int64_t first_row, const Groups& groups, float* packed) {
+  const int64_t inputs = in.size;
   for (int64_t g = 0; g < groups.count; ++g) {
     const Range rows = groups[g];
     float* out = packed + rows.begin * inputs;
     for (int64_t r = 0; r < rows.size(); ++r) {
-      const float* row = x + (rows.begin + r) * inputs;
+      const float* row = in.x + (first_row + rows.begin + r) * in.stride;
       for (int64_t k = 0; k < inputs; ++k) out[k * rows.size() + r] = row[k];
     }
   }
@@ -182,21 +190,6 @@ HWY_INLINE void StreamRows(const T* panels, int64_t panel_stride, const float* x
   }
 }
 
-HWY_INLINE void AddInto(float* into, const float* from, int64_t size) {
-  for (int64_t i = 0; i < size; i += kN) {
-    hn::StoreU(hn::Add(hn::LoadU(D(), into + i), hn::LoadU(D(), from + i)), D(), into + i);
-  }
-}
-
-// Joins segments by the binary tree over their indices. `levels` holds the sums of finished subtrees, [level, size];
-// the segment just formed stands on top. After the last segment levels[0] is the whole.
-HWY_INLINE int64_t JoinSegment(float* levels, int64_t level, int64_t segment, int64_t size) {
-  for (int64_t bits = segment; bits & 1; bits >>= 1, --level) {
-    AddInto(levels + (level - 1) * size, levels + level * size, size);
-  }
-  return level + 1;
-}
-
 HWY_INLINE void CopyOutputs(const float* sums, float* out, int64_t outputs) {
   for (int64_t i = 0; i < outputs; ++i) out[i] = sums[i];
 }
@@ -208,8 +201,8 @@ HWY_INLINE int64_t OutputsOf(const OpContext& c, int64_t panel) {
 
 // Panels [panel, panel + kPanels) of kRows rows, from their first row on; x is [inputs, kRows].
 template <class T, int64_t kRows, int64_t kPanels>
-HWY_INLINE void FormPanels(const OpContext& c, int64_t panel, int64_t segments, const float* x, float* levels) {
-  const int64_t inputs = c.in_width[0];
+HWY_INLINE void FormPanels(const OpContext& c, int64_t inputs, int64_t panel, int64_t segments, const float* x,
+                           float* levels) {
   const int64_t segment_inputs = inputs / segments;
   const T* weights = reinterpret_cast<const T*>(c.weight[0]) + panel * inputs * 32;
   constexpr int64_t kSize = kPanels * kRows * 32;
@@ -228,30 +221,32 @@ HWY_INLINE void FormPanels(const OpContext& c, int64_t panel, int64_t segments, 
 
 // All rows of a step of at most kRows rows.
 template <class T, int64_t kRows>
-void FewRows(const OpContext& c, int64_t rows, Range panels, int64_t segments, float* levels, float* packed) {
+void FewRows(const OpContext& c, const Input& in, int64_t rows, Range panels, int64_t segments, float* levels,
+             float* packed) {
   if constexpr (kRows > 0) {
-    if (rows < kRows) return FewRows<T, kRows - 1>(c, rows, panels, segments, levels, packed);
+    if (rows < kRows) return FewRows<T, kRows - 1>(c, in, rows, panels, segments, levels, packed);
     constexpr int64_t kPanels = PanelsAtOnce(kRows);
-    const float* x = c.in[0];
+    const float* x = in.x;
     if (kRows > 1) {
-      PackRows(x, c.in_width[0], Groups(kRows), packed);
+      PackRows(in, 0, Groups(kRows), packed);
       x = packed;
     }
     int64_t panel = panels.begin;
     for (; panel + kPanels <= panels.end; panel += kPanels)
-      FormPanels<T, kRows, kPanels>(c, panel, segments, x, levels);
-    for (; panel < panels.end; ++panel) FormPanels<T, kRows, 1>(c, panel, segments, x, levels);
+      FormPanels<T, kRows, kPanels>(c, in.size, panel, segments, x, levels);
+    for (; panel < panels.end; ++panel) FormPanels<T, kRows, 1>(c, in.size, panel, segments, x, levels);
   }
 }
 
 template <class T>
-void ManyRows(const OpContext& c, Range rows, Range panels, int64_t segments, float* levels, float* packed) {
-  const int64_t inputs = c.in_width[0];
+void ManyRows(const OpContext& c, const Input& in, Range rows, Range panels, int64_t segments, float* levels,
+              float* packed) {
+  const int64_t inputs = in.size;
   const int64_t segment_inputs = inputs / segments;
   const int64_t size = rows.size() * 32;
   const T* weights = reinterpret_cast<const T*>(c.weight[0]);
   const Groups groups(rows.size());
-  PackRows(c.in[0] + rows.begin * inputs, inputs, groups, packed);
+  PackRows(in, rows.begin, groups, packed);
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     int64_t level = 0;
     for (int64_t segment = 0; segment < segments; ++segment) {
@@ -271,21 +266,34 @@ void ManyRows(const OpContext& c, Range rows, Range panels, int64_t segments, fl
 }
 
 template <class T>
-void MatmulOf(const OpContext& c, int64_t rows, Range panels, float* levels) {
+void MatmulOf(const OpContext& c, const Input& in, int64_t rows, Range panels, float* levels) {
   const int64_t segments = c.op->get<Matmul>().segments;
   float* packed = levels + kMaxLevels * kRowChunk * 32;
-  if (rows <= kFew) return FewRows<T, kFew>(c, rows, panels, segments, levels, packed);
+  if (rows <= kFew) return FewRows<T, kFew>(c, in, rows, panels, segments, levels, packed);
   for (int64_t row = 0; row < rows; row += kRowChunk) {
-    ManyRows<T>(c, {row, std::min(rows, row + kRowChunk)}, panels, segments, levels, packed);
+    ManyRows<T>(c, in, {row, std::min(rows, row + kRowChunk)}, panels, segments, levels, packed);
+  }
+}
+
+// Head by head; mostly there is one.
+template <class T>
+void MatmulOfHeads(const OpContext& c, int64_t rows, Range panels, float* levels) {
+  const Heads& heads = c.op->get<Matmul>().heads;
+  const int64_t panels_each = c.weight_info[0]->panels(c.ranks) / heads.count;
+  for (int64_t panel = panels.begin; panel < panels.end;) {
+    const int64_t head = panel / panels_each, end = std::min((head + 1) * panels_each, panels.end);
+    const Input in = {c.in[0] + heads.offset + head * heads.stride, c.in_width[0], heads.dim};
+    MatmulOf<T>(c, in, rows, {panel, end}, levels);
+    panel = end;
   }
 }
 
 void RunMatmul(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
   const Range panels = part.of(c.weight_info[0]->panels(c.ranks));
   if (c.weight_info[0]->dtype == DType::bf16) {
-    MatmulOf<uint16_t>(c, c.rows(step), panels, scratch.floats);
+    MatmulOfHeads<uint16_t>(c, c.rows(step), panels, scratch.floats);
   } else {
-    MatmulOf<float>(c, c.rows(step), panels, scratch.floats);
+    MatmulOfHeads<float>(c, c.rows(step), panels, scratch.floats);
   }
 }
 
@@ -302,9 +310,9 @@ void run_matmul(const OpContext& c, const StepArgs& step, Part part, Scratch scr
 }
 
 // Sums of a chunk of rows, for every level of the tree, and the chunk itself.
-int64_t matmul_scratch_floats(const Matmul& how, int64_t inputs) {
+int64_t matmul_scratch_floats(const Matmul& how) {
   CHECK(std::has_single_bit(static_cast<uint64_t>(how.segments)) && how.segments <= 32, "{} segments", how.segments);
-  return kMaxLevels * kRowChunk * 32 + kRowChunk * inputs;
+  return kMaxLevels * kRowChunk * 32 + kRowChunk * how.heads.dim;
 }
 
 }  // namespace megalith

@@ -55,7 +55,8 @@ void GatedNormHead(const float* x, const float* z, const float* w, float* out, c
   const V scale = hn::Set(D(), InverseRms(x, how.dim, how.eps));
   ForVectors(how.dim, [&](int64_t i, int64_t count) {
     const V normed = hn::Mul(hn::Mul(LoadFirst(x + i, count), scale), LoadFirst(w + i, count));
-    StoreFirst(hn::Mul(normed, Silu(LoadFirst(z + i, count))), out + i, count);
+    const V gate = LoadFirst(z + i, count);
+    StoreFirst(hn::Mul(normed, how.gate == Gate::silu ? Silu(gate) : Sigmoid(gate)), out + i, count);
   });
 }
 
