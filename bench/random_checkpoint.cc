@@ -4,8 +4,9 @@
 //   build/release/random_checkpoint CONFIG_JSON DIRECTORY
 //
 // Matrices keep the scale of what passes through them; norms lie near one; decays are those of a trained delta net's
-// beginning. What the model says makes no sense.
+// beginning; experts are random codes. What the model says makes no sense.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -39,8 +40,14 @@ Range range_of(const Op& op, size_t use, const Weight& weight) {
       return {0.9f, 1.1f, false, true};
     case OpKind::gated_delta:
       return use == 0 ? Range{0.01f, 16, true, true} : Range{0.5f, 1.5f};
+    case OpKind::kda:
+      return use == 0 ? Range{0.5f, 2, true, true} : Range{-4, -1, false, true};
     case OpKind::short_conv:
       return {-0.9f, 0.9f};
+    case OpKind::residual_mix:
+      return use == 0 ? Range{0.9f, 1.1f} : Range{-0.1f, 0.1f};
+    case OpKind::route:
+      return {-0.01f, 0.01f, false, true};
     default: {
       const float scale = std::sqrt(3.0f / static_cast<float>(weight.shape.back()));  // variance 1 / inputs
       return {-scale, scale};
@@ -81,6 +88,20 @@ std::vector<std::byte> random_bytes(const Weight& weight, const Range& range) {
   return bytes;
 }
 
+// Codes at random; scales so that a matrix keeps the scale of what passes through it (a code's magnitude is 2.93 in the
+// mean square).
+std::vector<std::byte> random_packed(const StoredTensorName& tensor, int64_t inputs) {
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor.shape[0] * tensor.shape[1]));
+  if (tensor.name.ends_with("_scale")) {
+    const double scale = 1 / std::sqrt(static_cast<double>(inputs)) / 2.93;
+    std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(127 + std::lround(std::log2(scale))));
+    return bytes;
+  }
+  const uint64_t seed = seed_of(tensor.name);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mixed(seed + i) >> 56);
+  return bytes;
+}
+
 void write_checkpoint(const std::filesystem::path& config, const std::filesystem::path& directory) {
   const Program program = make_model(read_json(config), config.string())->build({});
   std::map<std::string, std::vector<std::byte>> bytes;
@@ -88,10 +109,13 @@ void write_checkpoint(const std::filesystem::path& config, const std::filesystem
   for (const Op& op : program.ops) {
     for (size_t use = 0; use < op.weights.size(); ++use) {
       const Weight& weight = program.weights[static_cast<size_t>(op.weights[use])];
-      if (bytes.contains(weight.name)) continue;
       const Range range = range_of(op, use, weight);
-      bytes[weight.name] = random_bytes(weight, range);
-      tensors.push_back({weight.name, range.f32 ? "F32" : "BF16", weight.shape, bytes[weight.name]});
+      for (const StoredTensorName& tensor : stored_tensors(weight)) {
+        if (bytes.contains(tensor.name)) continue;
+        bytes[tensor.name] = tensor.packed ? random_packed(tensor, weight.shape[1]) : random_bytes(weight, range);
+        const char* dtype = tensor.packed ? "U8" : range.f32 ? "F32" : "BF16";
+        tensors.push_back({tensor.name, dtype, tensor.shape, bytes[tensor.name]});
+      }
     }
   }
   std::filesystem::create_directories(directory);

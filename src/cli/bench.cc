@@ -44,9 +44,10 @@ struct Bench {
 // What was measured of decoding some number of sequences: a value for each repetition.
 struct DecodeResult {
   int sequences = 1;
-  double bytes = 0;             // of a step
+  std::vector<double> bytes;    // of a step
   std::vector<double> seconds;  // of a step
   std::vector<double> share;    // of the bandwidth measured just before
+  std::vector<double> experts;  // different ones of a layer that a step chose
 };
 
 // Everything that one run measures. Repetitions go round through all measurements, so that what else the machine does
@@ -55,9 +56,7 @@ class Measurements {
  public:
   Measurements(const Bench& bench, const LoadedModel& loaded)
       : bench_(bench), loaded_(loaded), limits_(loaded.machine->options().threads, kProbeBytes) {
-    for (const int n : bench.sequences) {
-      decode_.push_back({n, decode_bytes(program(), n, bench.position + bench.steps / 2), {}, {}});
-    }
+    for (const int n : bench.sequences) decode_.push_back({.sequences = n});
   }
 
   void round();
@@ -79,8 +78,11 @@ void Measurements::round() {
   const int64_t vocabulary = loaded_.model->vocabulary();
   for (DecodeResult& d : decode_) {
     const double bandwidth = probe();
-    d.seconds.push_back(decode_seconds(*loaded_.machine, vocabulary, d.sequences, bench_.position, bench_.steps));
-    d.share.push_back(d.bytes / d.seconds.back() / bandwidth);
+    const DecodeTime time = time_decode(*loaded_.machine, vocabulary, d.sequences, bench_.position, bench_.steps);
+    d.seconds.push_back(time.seconds);
+    d.experts.push_back(time.experts);
+    d.bytes.push_back(decode_bytes(program(), d.sequences, bench_.position + bench_.steps / 2, time.experts));
+    d.share.push_back(d.bytes.back() / time.seconds / bandwidth);
   }
   if (bench_.prompt == 0) return;
   fma_.push_back(limits_.fma_rate(1));
@@ -109,8 +111,9 @@ nlohmann::ordered_json Measurements::json() const {
   for (const DecodeResult& d : decode_) {
     nlohmann::ordered_json line = {{"sequences", d.sequences}};
     line.update(rate_json(d.sequences, d.seconds));
-    line["gb_s"] = d.bytes / spread_of(d.seconds).median / 1e9;
+    line["gb_s"] = spread_of(d.bytes).median / spread_of(d.seconds).median / 1e9;
     line["bandwidth_share"] = spread_of(d.share).median;
+    if (const double experts = spread_of(d.experts).median; experts > 0) line["experts_of_a_layer"] = experts;
     result["decode"].push_back(std::move(line));
   }
   const MachineOptions& options = loaded_.machine->options();
@@ -151,7 +154,10 @@ void Measurements::print() const {
     const Spread s = spread_of(d.seconds);
     fmt::print("{:>9} {:>10.2f} {:>10.1f} {:>17} {:>8.1f} {:>8.0f}%\n", d.sequences, 1e3 * s.median,
                d.sequences / s.median, fmt::format("{:.1f}-{:.1f}", d.sequences / s.most, d.sequences / s.least),
-               d.bytes / s.median / 1e9, 100 * spread_of(d.share).median);
+               spread_of(d.bytes).median / s.median / 1e9, 100 * spread_of(d.share).median);
+    if (const double experts = spread_of(d.experts).median; experts > 0) {
+      fmt::print("{:>9} {:.1f} experts of a layer were read, and only they are counted\n", "", experts);
+    }
   }
   fmt::print("\n{} ({}, {}); {}; {}; commit {}\nmedian of {}; decode from position {}, {} steps each\n",
              loaded_.directory.filename().string(), loaded_.model->family(), loaded_.checkpoint->formats(),

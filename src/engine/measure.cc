@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "base/check.h"
 #include "program/cost.h"
@@ -53,11 +54,33 @@ Spread spread_of(std::vector<double> values) {
   return {(values[(n - 1) / 2] + values[n / 2]) / 2, values.front(), values.back()};
 }
 
-double decode_seconds(Machine& machine, int64_t vocabulary, int sequences, int position, int steps) {
+DecodeTime time_decode(Machine& machine, int64_t vocabulary, int sequences, int position, int steps) {
   fill(machine, vocabulary, sequences, position);
-  double sum = 0;
-  for (int i = 0; i < steps; ++i) sum += seconds_of(machine, decode_step(vocabulary, sequences, position + i));
-  return sum / steps;
+  DecodeTime sum;
+  for (int i = 0; i < steps; ++i) {
+    sum.seconds += seconds_of(machine, decode_step(vocabulary, sequences, position + i));
+    sum.experts += experts_of_step(machine);
+  }
+  return {sum.seconds / steps, sum.experts / steps};
+}
+
+double experts_of_step(const Machine& machine) {
+  const Program& program = machine.program();
+  int64_t chosen = 0, layers = 0;
+  for (const Op& op : program.ops) {
+    const bool read = std::any_of(program.outputs.begin(), program.outputs.end(),
+                                  [&](const auto& output) { return output.second == op.output; });
+    if (op.kind != OpKind::route || !read) continue;
+    const auto routing = machine.read(op.output);
+    const auto top_k = static_cast<size_t>(op.get<Route>().top_k);
+    std::set<float> ids;
+    for (size_t row = 0; row < routing.size(); row += 2 * top_k) {
+      ids.insert(routing.begin() + static_cast<int64_t>(row), routing.begin() + static_cast<int64_t>(row + top_k));
+    }
+    chosen += static_cast<int64_t>(ids.size());
+    ++layers;
+  }
+  return layers == 0 ? 0 : static_cast<double>(chosen) / static_cast<double>(layers);
 }
 
 double prefill_seconds(Machine& machine, int64_t vocabulary, int rows) {
@@ -72,8 +95,9 @@ std::vector<TaskSpan> traced_decode(Machine& machine, int64_t vocabulary, int se
   return spans;
 }
 
-double decode_bytes(const Program& program, int sequences, int position) {
-  const Cost cost = program_cost(program, {.sequences = sequences, .rows_each = 1, .context = position + 1});
+double decode_bytes(const Program& program, int sequences, int position, double experts) {
+  const Cost cost =
+      program_cost(program, {.sequences = sequences, .rows_each = 1, .context = position + 1, .experts = experts});
   return static_cast<double>(cost.memory_bytes()) * program.ranks;
 }
 

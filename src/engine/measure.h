@@ -14,19 +14,26 @@ struct Spread {
 // At least one value.
 Spread spread_of(std::vector<double> values);
 
-// Seconds that a step takes which continues `sequences` sequences by one token each, the mean of `steps` steps. Every
-// sequence has `position` tokens before. Tokens follow a fixed pattern; what the model makes of them does not matter.
-double decode_seconds(Machine& machine, int64_t vocabulary, int sequences, int position, int steps);
+// Means of some steps.
+struct DecodeTime {
+  double seconds = 0;  // of a step
+  double experts = 0;  // different ones of a layer that a step's rows chose; 0 where the model has none
+};
+// Times steps that continue `sequences` sequences by one token each. Every sequence has `position` tokens before. Tokens
+// follow a fixed pattern; what the model makes of them does not matter.
+DecodeTime time_decode(Machine& machine, int64_t vocabulary, int sequences, int position, int steps);
+// How many different experts the rows of the last step chose, the mean of all layers that have some.
+double experts_of_step(const Machine& machine);
 
 // Seconds that a step takes which begins a sequence with `rows` tokens.
 double prefill_seconds(Machine& machine, int64_t vocabulary, int rows);
 
-// One traced step of those that decode_seconds times: its tasks, in seconds since it began.
+// One traced step of those that time_decode times: its tasks, in seconds since it began.
 std::vector<TaskSpan> traced_decode(Machine& machine, int64_t vocabulary, int sequences, int position);
 
-// Bytes that all ranks together must read and write in such a step, weights and states; and the operations of a
-// prefill.
-double decode_bytes(const Program& program, int sequences, int position);
+// Bytes that all ranks together must read and write in such a step, weights and states (of experts, those that were
+// chosen: CostArgs::experts); and the operations of a prefill.
+double decode_bytes(const Program& program, int sequences, int position, double experts = 0);
 double prefill_flops(const Program& program, int rows);
 
 }  // namespace megalith

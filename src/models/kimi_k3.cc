@@ -40,8 +40,9 @@ struct Config {
   int64_t experts = 0, top_k = 0, expert_width = 0, latent = 0, shared_width = 0;
 };
 
-void require(const Fields& fields, const std::string& name, bool otherwise) {
-  if (!fields.flag(name, otherwise)) throw fields.error(name, "true");
+// What every known checkpoint of the family has; where the configuration does not say so, the tensors do.
+void require(const Fields& fields, const std::string& name) {
+  if (!fields.flag(name, true)) throw fields.error(name, "true");
 }
 
 void require_number(const Fields& fields, const std::string& name, double value, double otherwise) {
@@ -65,7 +66,7 @@ void read_delta_attention(const Fields& text, Config& c) {
   c.kda_heads = linear.integer("num_heads", 1, 4096);
   c.kda_dim = multiple(linear, "head_dim", 16, 1024);
   c.taps = linear.integer("short_conv_kernel_size", 2, kMaxTaps);
-  require(linear, "use_full_rank_gate", false);
+  require(linear, "use_full_rank_gate");
   const double bound = linear.number("gate_lower_bound");
   if (!(bound < 0 && bound >= -80)) throw linear.error("gate_lower_bound", "a number from -80 to below 0");
   c.gate_lower_bound = static_cast<float>(bound);
@@ -97,8 +98,8 @@ void read_latent_attention(const Fields& text, Config& c) {
   c.nope = text.integer("qk_nope_head_dim", 1, 1024);
   c.rope = text.integer("qk_rope_head_dim", 1, 1024);
   c.value_dim = multiple(text, "v_head_dim", kPanelOutputs, 1024);
-  require(text, "mla_use_nope", false);
-  require(text, "mla_use_output_gate", false);
+  require(text, "mla_use_nope");
+  require(text, "mla_use_output_gate");
 }
 
 void read_experts(const Fields& text, Config& c) {
@@ -107,8 +108,8 @@ void read_experts(const Fields& text, Config& c) {
   c.expert_width = multiple(text, "moe_intermediate_size", kMxGroup, kMaxWidth);
   c.latent = multiple(text, "routed_expert_hidden_size", kMxGroup, kMaxWidth);
   c.shared_width = text.integer("num_shared_experts", 1, 64) * c.expert_width;
-  require(text, "latent_moe_use_norm", false);
-  require(text, "moe_renormalize", false);
+  require(text, "latent_moe_use_norm");
+  require(text, "moe_renormalize");
   require_number(text, "first_k_dense_replace", 1, 0);
   require_number(text, "moe_layer_freq", 1, 1);
   require_number(text, "num_expert_group", 1, 1);
@@ -299,12 +300,14 @@ Value KimiK3::delta_attention(Builder& b, const std::string& p, size_t index, Va
   const Value f = by_heads(b, low, p + "f_b_proj", c.kda_heads, c.kda_dim, c.kda_dim);
   const Value beta = by_heads(b, x, p + "b_proj", c.kda_heads, 1, c.hidden);
 
+  const Value mixed_q = convolved(b, p, "q", index, q);
+  const Value mixed_k = convolved(b, p, "k", index, k);
+  const Value mixed_v = convolved(b, p, "v", index, v);
   const Split per_head = Builder::split_outputs({{c.kda_heads, c.kda_heads}});
   const Split per_channel = Builder::split_outputs({{size, c.kda_heads}});
   const int state = b.per_sequence(fmt::format("L{}.rec", index), {heads, c.kda_dim, c.kda_dim});
-  const Value o = b.kda(convolved(b, p, "q", index, q), convolved(b, p, "k", index, k), convolved(b, p, "v", index, v), f,
-                        beta, b.vector_with_tail(p + "A_log", c.kda_heads, per_head), b.vector(p + "dt_bias", {size}, per_channel),
-                        state, {heads, c.kda_dim, c.gate_lower_bound});
+  const Value o = b.kda(mixed_q, mixed_k, mixed_v, f, beta, b.vector_with_tail(p + "A_log", c.kda_heads, per_head),
+                        b.vector(p + "dt_bias", {size}, per_channel), state, {heads, c.kda_dim, c.gate_lower_bound});
   const Value gated =
       b.gated_norm(o, g, b.vector(p + "o_norm.weight", {c.kda_dim}), {heads, c.kda_dim, c.eps, Gate::sigmoid});
   return from_heads(b, gated, p + "o_proj", c.kda_heads, c.kda_dim);

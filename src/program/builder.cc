@@ -273,7 +273,9 @@ Value Builder::all_gather_everywhere(Value x) { return gather(x, true); }
 
 Value Builder::gather(Value x, bool everywhere) {
   if (program_.ranks == 1) return x;
-  return append(OpKind::all_gather, "all_gather", {x}, width(x) * program_.ranks, rows(x), AllGather{everywhere});
+  std::string what = program_.info(x).name;
+  if (!place_.empty() && what.starts_with(place_ + " ")) what.erase(0, place_.size() + 1);
+  return append(OpKind::all_gather, what, {x}, width(x) * program_.ranks, rows(x), AllGather{everywhere});
 }
 
 Value Builder::sample(Value logits) { return append(OpKind::sample, "sample", {logits}, 1, rows(logits)); }

@@ -25,8 +25,10 @@
 namespace megalith {
 
 inline constexpr int64_t kLineBytes = 16;        // the codes of an input: 32 outputs
-inline constexpr int64_t kExpertFetch = 2048;    // how far ahead of its use a panel is fetched
-inline constexpr int64_t kPanelsTogether = 4;    // panels of w2 that pass over packed inputs one after the other
+inline constexpr int64_t kLinesAtOnce = 4;       // a cache line
+inline constexpr int64_t kExpertFetch = 2560;    // how far ahead of its use a panel is fetched
+inline constexpr int64_t kExpertFar = 6144;      // the same, beyond its page, where hardware stops
+inline constexpr int64_t kSumsTogether = 1024;   // (panel, row) pairs of w2 whose sums are held at once
 inline constexpr int64_t kExpertRowChunk = 256;  // rows whose sums are held at once
 inline constexpr int64_t kTreeLevels = 6;        // up to 32 leaves on a rank, and the one being formed
 
@@ -36,10 +38,20 @@ struct Choice {
   int32_t slot;
 };
 
+// Panels of w2 that are formed for packed rows one after the other: the fewer rows, the more.
+constexpr int64_t panels_together(int64_t rows) { return kSumsTogether / rows < 4 ? 4 : kSumsTogether / rows; }
+
 // The choices of some rows, by expert; experts of this rank only. Lives in a worker's scratch.
 struct Choices {
   int32_t* begin;  // of each expert, [experts + 1]
   Choice* list;
+
+  bool empty(int64_t expert) const { return begin[expert + 1] == begin[expert]; }
+  // The first expert from `expert` on that was chosen, or `end`.
+  int64_t next(int64_t expert, int64_t end) const {
+    while (expert < end && empty(expert)) ++expert;
+    return expert;
+  }
 
   // Floats of scratch for `rows` rows.
   static int64_t floats(int64_t experts, int64_t rows, int64_t top_k) { return experts + 2 + 2 * rows * top_k; }
@@ -78,7 +90,20 @@ Choices GroupChoices(const OpContext& c, int64_t first, int64_t rows, int64_t to
   return choices;
 }
 
-// The values of sixteen codes, one a lane: low half of each byte, or high half.
+// table[index mod kN] in each lane. The instructions look at no more of an index than that; Highway's own look-up asks
+// for indices in range, which would cost a mask for each vector of weights.
+HWY_INLINE V LookUp(V table, hn::Vec<DU> indices) {
+#if HWY_TARGET == HWY_AVX3
+  return V{_mm512_permutexvar_ps(indices.raw, table.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return V{_mm256_permutevar8x32_ps(table.raw, indices.raw)};
+#else
+  const auto last = hn::Set(DU(), static_cast<uint32_t>(kN - 1));
+  return hn::TableLookupLanes(table, hn::IndicesFromVec(D(), hn::And(indices, last)));
+#endif
+}
+
+// The values of kN codes, one a lane: low half of each byte, or high half.
 struct Codes {
   hn::Vec<DU> words;
 
@@ -92,13 +117,10 @@ struct Codes {
     const D d;
     HWY_ALIGN static constexpr float kValues[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     const V table = hn::Load(d, kValues);
-    if constexpr (kN == 16) {
-      return hn::TableLookupLanes(table, hn::IndicesFromVec(d, hn::And(codes, hn::Set(DU(), 15))));
-    } else {
-      const V magnitude = hn::TableLookupLanes(table, hn::IndicesFromVec(d, hn::And(codes, hn::Set(DU(), 7))));
-      const auto sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(DU(), 0x80000000u));
-      return hn::BitCast(d, hn::Or(hn::BitCast(DU(), magnitude), sign));
-    }
+    const V values = LookUp(table, codes);
+    if constexpr (kN == 16) return values;
+    const auto sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(DU(), 0x80000000u));
+    return hn::BitCast(d, hn::Or(hn::BitCast(DU(), values), sign));
   }
 };
 
@@ -135,20 +157,24 @@ HWY_INLINE void FormSums(const std::array<const uint8_t*, kPanels>& panels, cons
           high[p][r] = hn::Mul(high[p][r], second.inverse);
         }
       }
-      for (int64_t i = 0; i < kMxGroup; ++i) {
-        V value[kRows];
-        HWY_UNROLL(12)
-        for (int64_t r = 0; r < kRows; ++r) value[r] = hn::Set(d, x[(k + i) * kRows + r]);
+      for (int64_t i = 0; i < kMxGroup; i += kLinesAtOnce) {
         HWY_UNROLL(2)
         for (int64_t p = 0; p < kPanels; ++p) {
-          const uint8_t* line = group[p] + kPanelOutputs + i * kLineBytes;
-          if (i % 4 == 0) hwy::Prefetch(line + kExpertFetch);
-          const Codes codes(line);
-          const V w_low = codes.Low(), w_high = codes.High();
-          HWY_UNROLL(12)
-          for (int64_t r = 0; r < kRows; ++r) {
-            low[p][r] = hn::MulAdd(w_low, value[r], low[p][r]);
-            high[p][r] = hn::MulAdd(w_high, value[r], high[p][r]);
+          hwy::Prefetch(group[p] + i * kLineBytes + kExpertFetch);
+          __builtin_prefetch(group[p] + i * kLineBytes + kExpertFar, 0, 2);  // into L2
+        }
+        HWY_UNROLL(4)
+        for (int64_t j = i; j < i + kLinesAtOnce; ++j) {
+          HWY_UNROLL(2)
+          for (int64_t p = 0; p < kPanels; ++p) {
+            const Codes codes(group[p] + kPanelOutputs + j * kLineBytes);
+            const V w_low = codes.Low(), w_high = codes.High();
+            HWY_UNROLL(12)
+            for (int64_t r = 0; r < kRows; ++r) {
+              const V value = hn::Set(d, x[(k + j) * kRows + r]);
+              low[p][r] = hn::MulAdd(w_low, value, low[p][r]);
+              high[p][r] = hn::MulAdd(w_high, value, high[p][r]);
+            }
           }
         }
       }
@@ -168,6 +194,11 @@ HWY_INLINE void FormSums(const std::array<const uint8_t*, kPanels>& panels, cons
       hn::StoreU(high[i / kRows][i % kRows], d, sums + i * 32 + 16 + piece * kN);
     }
   }
+}
+
+// Begins to fetch what comes after the panels that are read now: the next expert lies anywhere.
+HWY_INLINE void FetchStart(const uint8_t* panel) {
+  for (int64_t i = 0; i < kExpertFar; i += 64) __builtin_prefetch(panel + i, 0, 2);  // into L2
 }
 
 // Two panels for `rows` rows, at most kRows; together where that takes to keep enough chains in flight.
@@ -248,14 +279,19 @@ void RunExpertGate(const OpContext& c, const StepArgs& step, Part part, Scratch 
   const Choices choices = GroupChoices(c, 0, rows, top_k, scratch.floats);
   float* memory = scratch.floats + Choices::floats(experts, rows, top_k);
   int64_t chosen = 0;
-  for (int64_t e = 0; e < experts; ++e) chosen += choices.begin[e + 1] > choices.begin[e];
+  for (int64_t e = 0; e < experts; ++e) chosen += !choices.empty(e);
   const Range mine = part.of(chosen * panels);
   int64_t before = 0;  // panels of the chosen experts before this one
-  for (int64_t e = 0; e < experts; ++e) {
-    if (choices.begin[e + 1] == choices.begin[e]) continue;
+  for (int64_t e = choices.next(0, experts), next; e < experts; e = next, before += panels) {
+    next = choices.next(e + 1, experts);
     const Range share = {std::max<int64_t>(mine.begin - before, 0), std::min(mine.end - before, panels)};
-    if (share.begin < share.end) GateExpert(c, choices, e, share, memory);
-    before += panels;
+    if (share.begin >= share.end) continue;
+    if (next < experts && mine.end > before + panels) {
+      for (const std::byte* weights : c.weight) {
+        FetchStart(reinterpret_cast<const uint8_t*>(weights) + next * panels * w.panel_bytes(c.ranks));
+      }
+    }
+    GateExpert(c, choices, e, share, memory);
   }
 }
 
@@ -275,6 +311,8 @@ void AddExpert(const OpContext& c, const Choices& choices, int64_t expert, Range
   const int64_t panel_bytes = w.panel_bytes(c.ranks);
   const auto* weights = reinterpret_cast<const uint8_t*>(c.weight[0]) + expert * w.matrix_panels(c.ranks) * panel_bytes +
                         dtype_bytes(DType::mxfp4, segment * length * kPanelOutputs);
+  const int64_t experts = w.matrices(c.ranks), next = choices.next(expert + 1, experts);
+  if (next < experts) FetchStart(weights + ((next - expert) * w.matrix_panels(c.ranks) + panels.begin) * panel_bytes);
   for (int64_t at = choices.begin[expert]; at < choices.begin[expert + 1]; at += kMaxRows) {
     const Choice* group = choices.list + at;
     const int64_t count = std::min<int64_t>(kMaxRows, choices.begin[expert + 1] - at);
@@ -298,7 +336,7 @@ void AddExpert(const OpContext& c, const Choices& choices, int64_t expert, Range
   }
 }
 
-// Panels [panels), at most kPanelsTogether, of all rows of a chunk: a leaf of the tree for each group and segment.
+// Panels [panels), at most panels_together(rows), of all rows of a chunk: a leaf of the tree for each group and segment.
 void DownPanels(const OpContext& c, const Choices& choices, Range panels, Range rows, const DownMemory& memory) {
   const auto& how = c.op->get<ExpertDown>();
   const int64_t per_group = c.weight_info[0]->matrices(c.ranks) / how.groups;
@@ -307,9 +345,8 @@ void DownPanels(const OpContext& c, const Choices& choices, Range panels, Range 
   for (int64_t leaf = 0; leaf < how.groups * how.segments; ++leaf) {
     float* sums = memory.levels + level * size;
     std::fill_n(sums, size, 0.0f);
-    const int64_t first = leaf / how.segments * per_group;
-    for (int64_t expert = first; expert < first + per_group; ++expert) {
-      if (choices.begin[expert + 1] == choices.begin[expert]) continue;
+    const int64_t first = leaf / how.segments * per_group, end = first + per_group;
+    for (int64_t expert = choices.next(first, end); expert < end; expert = choices.next(expert + 1, end)) {
       AddExpert(c, choices, expert, panels, leaf % how.segments, rows, memory, sums);
     }
     level = JoinSegment(memory.levels, level, leaf, size);
@@ -327,12 +364,13 @@ void RunExpertDown(const OpContext& c, const StepArgs& step, Part part, Scratch 
   for (int64_t row = 0; row < c.rows(step); row += kExpertRowChunk) {
     const Range rows = {row, std::min(c.rows(step), row + kExpertRowChunk)};
     const Choices choices = GroupChoices(c, rows.begin, rows.size(), how.top_k, scratch.floats);
+    const int64_t together = panels_together(rows.size());
     DownMemory memory;
     memory.levels = scratch.floats + Choices::floats(c.weight_info[0]->matrices(c.ranks), rows.size(), how.top_k);
-    memory.sums = memory.levels + kTreeLevels * kPanelsTogether * rows.size() * 32;
+    memory.sums = memory.levels + kTreeLevels * together * rows.size() * 32;
     memory.packed = memory.sums + 2 * kMaxRows * 32;
-    for (int64_t panel = mine.begin; panel < mine.end; panel += kPanelsTogether) {
-      DownPanels(c, choices, {panel, std::min(mine.end, panel + kPanelsTogether)}, rows, memory);
+    for (int64_t panel = mine.begin; panel < mine.end; panel += together) {
+      DownPanels(c, choices, {panel, std::min(mine.end, panel + together)}, rows, memory);
     }
   }
 }
@@ -368,7 +406,7 @@ int64_t expert_gate_scratch_floats(const ExpertGate& how, int64_t experts, int64
 int64_t expert_down_scratch_floats(const ExpertDown& how, int64_t experts, int64_t inputs, int64_t rows) {
   const int64_t leaves = how.groups * how.segments, chunk = std::min(rows, kExpertRowChunk);
   CHECK(std::has_single_bit(static_cast<uint64_t>(leaves)) && leaves <= 32, "{} leaves", leaves);
-  return Choices::floats(experts, chunk, how.top_k) + kTreeLevels * kPanelsTogether * chunk * 32 +
+  return Choices::floats(experts, chunk, how.top_k) + kTreeLevels * std::max(kSumsTogether, 4 * chunk) * 32 +
          kMostRowsTogether * (2 * 32 + inputs / how.segments);
 }
 
