@@ -81,7 +81,7 @@ class Maker {
     fill_tables();
     make_merges();
     tables_.splitters.emplace_back(split_pattern(), ranks_.name);
-    tables_.rows = std::max(model_rows, static_cast<int32_t>(tables_.known.size()));
+    tables_.rows = std::max(model_rows, tables_.size());
     return std::move(tables_);
   }
 
@@ -134,6 +134,7 @@ class Maker {
   // Ranks that are all different and below their number have no gaps.
   void order_tokens() {
     std::vector<const Line*> by_rank(lines_.size());
+    ids_ = TextMap(lines_.size());
     for (const Line& line : lines_) {
       if (static_cast<uint64_t>(line.rank) >= lines_.size()) {
         damaged(at_line(line.number),
@@ -145,7 +146,7 @@ class Maker {
         damaged(at_line(line.number), "a rank of its own", fmt::format("{}, as in line {}", line.rank, place->number));
       }
       place = &line;
-      if (!ids_.emplace(line.token, static_cast<int32_t>(line.rank)).second) {
+      if (!ids_.insert(line.token, static_cast<int32_t>(line.rank))) {
         damaged(at_line(line.number), "a token that is new", fmt::format("{} a second time", shown(line.token)));
       }
     }
@@ -209,7 +210,6 @@ class Maker {
 
   void fill_tables() {
     size_t size = tokens_.size() + control_.size();
-    tables_.known.resize(size, true);
     tables_.special.resize(size, false);
     auto add = [&](std::string_view text) {
       tables_.begins.push_back(tables_.bytes.size());
@@ -228,34 +228,36 @@ class Maker {
   // Any two neighbours that make a token together may be merged, so a token has as many merges as cuts into two.
   void make_merges() {
     std::array<int32_t, 256> bytes;
-    for (int byte = 0; byte < 256; ++byte) {
+    for (size_t byte = 0; byte < bytes.size(); ++byte) {
       char text = static_cast<char>(byte);
-      auto found = ids_.find(std::string_view(&text, 1));
+      bytes[byte] = ids_.find(std::string_view(&text, 1)).value_or(-1);
       bool in_utf8 = byte != 0xc0 && byte != 0xc1 && byte < 0xf5;
-      if (found == ids_.end() && in_utf8) damaged(ranks_.name, fmt::format("a token for byte {:#04x}", byte), "none");
-      bytes[static_cast<size_t>(byte)] = found == ids_.end() ? -1 : found->second;
+      if (in_utf8 && bytes[byte] < 0) damaged(ranks_.name, fmt::format("a token for byte {:#04x}", byte), "none");
     }
     std::vector<Merge> merges;
-    for (std::string_view token : tokens_) {
-      int32_t id = ids_.at(token);
+    for (size_t rank = 0; rank < tokens_.size(); ++rank) {
+      std::string_view token = tokens_[rank];
+      auto id = static_cast<int32_t>(rank);
       for (size_t cut = 1; cut < token.size(); ++cut) {
         auto left = ids_.find(token.substr(0, cut));
-        auto right = left == ids_.end() ? left : ids_.find(token.substr(cut));
-        if (right != ids_.end()) merges.push_back({left->second, right->second, id, id});
+        auto right = left ? ids_.find(token.substr(cut)) : left;
+        if (right) merges.push_back({*left, *right, id, id});
       }
     }
     tables_.bpe.emplace(bytes, merges);
     tables_.ignore_merges = true;
-    for (size_t id = 0; id < tokens_.size(); ++id) {
-      tables_.whole.emplace(tables_.token(static_cast<int32_t>(id)), static_cast<int32_t>(id));
+    tables_.whole = TextMap(tokens_.size());
+    for (size_t rank = 0; rank < tokens_.size(); ++rank) {
+      auto id = static_cast<int32_t>(rank);
+      tables_.whole.insert(tables_.token(id), id);
     }
   }
 
   const NamedText ranks_;
   const NamedText config_;
   std::vector<Line> lines_;
-  std::vector<std::string_view> tokens_;               // by rank
-  std::unordered_map<std::string_view, int32_t> ids_;  // by token
+  std::vector<std::string_view> tokens_;  // by rank
+  TextMap ids_;                           // by token
   std::vector<AddedTokens::Added> control_;
   TokenizerTables tables_;
 };

@@ -25,8 +25,8 @@ void split(const TokenizerTables& tables, size_t splitter, std::string_view text
     return;
   }
   if (tables.ignore_merges) {
-    if (auto whole = tables.whole.find(text); whole != tables.whole.end()) {
-      ids.push_back(whole->second);
+    if (auto whole = tables.whole.find(text)) {
+      ids.push_back(*whole);
       return;
     }
   }
@@ -74,7 +74,7 @@ std::string read_file(const std::string& path) {
                  .found = std::strerror(errno),
                  .next = "Check the path of the checkpoint."});
   }
-  return text.str();
+  return std::move(text).str();
 }
 
 }  // namespace
@@ -177,7 +177,7 @@ std::optional<int32_t> Tokenizer::find_added(std::string_view text) const {
 }
 
 int32_t Tokenizer::size() const {
-  return static_cast<int32_t>(tables_->known.size());
+  return tables_->size();
 }
 
 int32_t Tokenizer::rows() const {

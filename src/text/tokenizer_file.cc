@@ -36,7 +36,8 @@ class Reader {
   bool string(string_t& text) {
     if (place_ == Place::merges) return merge(text);
     if (place_ == Place::merge) {
-      parts_.push_back(std::move(text));
+      if (++parts_ == 2) cut_ = file_.texts.size() - begin_;
+      keep(text);
       return true;
     }
     return value(text, "a string");
@@ -54,7 +55,7 @@ class Reader {
 
   bool key(string_t& text) {
     if (place_ == Place::vocabulary) {
-      token_ = std::move(text);
+      token_ = keep(text);
     } else {
       key_ = std::move(text);
     }
@@ -74,7 +75,8 @@ class Reader {
   bool start_array(size_t) {
     if (place_ == Place::merges) {
       place_ = Place::merge;
-      parts_.clear();
+      begin_ = file_.texts.size();
+      parts_ = 0;
       return true;
     }
     if (place_ != Place::rest) refuse("a list");
@@ -88,8 +90,8 @@ class Reader {
 
   bool end_array() {
     if (place_ == Place::merge) {
-      if (parts_.size() != 2) refuse(fmt::format("a list of {}", parts_.size()));
-      file_.merges.emplace_back(std::move(parts_[0]), std::move(parts_[1]));
+      if (parts_ != 2) refuse(fmt::format("a list of {}", parts_));
+      file_.merges.push_back({kept_from(begin_), cut_});
       place_ = Place::merges;
       return true;
     }
@@ -139,7 +141,7 @@ class Reader {
 
   bool integer(int64_t number) {
     if (place_ == Place::vocabulary) {
-      file_.vocabulary.emplace_back(std::move(token_), number);
+      file_.vocabulary.push_back({token_, number});
       return true;
     }
     return value(number, "a number");
@@ -152,14 +154,27 @@ class Reader {
     return true;
   }
 
-  bool merge(const std::string& text) {
+  bool merge(std::string_view text) {
     size_t blank = text.find(' ');
-    if (blank == 0 || blank == std::string::npos || blank + 1 == text.size() ||
-        text.find(' ', blank + 1) != std::string::npos) {
+    if (blank == 0 || blank == std::string_view::npos || blank + 1 == text.size() ||
+        text.find(' ', blank + 1) != std::string_view::npos) {
       refuse(fmt::format("\"{}\"", text));
     }
-    file_.merges.emplace_back(text.substr(0, blank), text.substr(blank + 1));
+    size_t begin = file_.texts.size();
+    keep(text.substr(0, blank));
+    keep(text.substr(blank + 1));
+    file_.merges.push_back({kept_from(begin), blank});
     return true;
+  }
+
+  std::string_view keep(std::string_view text) {
+    size_t begin = file_.texts.size();
+    file_.texts.insert(file_.texts.end(), text.begin(), text.end());
+    return kept_from(begin);
+  }
+
+  std::string_view kept_from(size_t begin) const {
+    return std::string_view(file_.texts.data(), file_.texts.size()).substr(begin);
   }
 
   // A value of the wrong kind within the vocabulary or the merges.
@@ -187,14 +202,17 @@ class Reader {
   std::vector<Json*> stack_;  // the open containers of the rest, the innermost last
   const Json* model_ = nullptr;
   std::string key_;
-  std::string token_;
-  std::vector<std::string> parts_;
+  std::string_view token_;
+  size_t begin_ = 0;  // of the merge being read, in the texts
+  size_t cut_ = 0;    // its left part's length
+  size_t parts_ = 0;
 };
 
 }  // namespace
 
 TokenizerFile parse_tokenizer_file(std::string_view json, const std::string& name) {
   TokenizerFile file;
+  file.texts.reserve(json.size());  // no text is longer than its JSON, so the views of the entries stay good
   Reader reader(file, name);
   Json::sax_parse(json.begin(), json.end(), &reader);
   if (!file.rest.is_object()) {

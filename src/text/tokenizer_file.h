@@ -2,20 +2,34 @@
 
 // Reads tokenizer.json. The vocabulary and the merges, which are nearly all of it, are kept apart from the rest.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 namespace megalith {
 
+struct VocabularyEntry {
+  std::string_view text;
+  int64_t id = 0;
+};
+
+// From "a b" or ["a", "b"].
+struct MergeEntry {
+  std::string_view joined;  // "ab"
+  size_t cut = 0;           // where the left part ends
+  std::string_view left() const { return joined.substr(0, cut); }
+  std::string_view right() const { return joined.substr(cut); }
+};
+
 struct TokenizerFile {
-  nlohmann::ordered_json rest;                              // all but model.vocab and model.merges
-  std::vector<std::pair<std::string, int64_t>> vocabulary;  // as written, in order
-  std::vector<std::pair<std::string, std::string>> merges;  // both forms, "a b" and ["a", "b"]
+  nlohmann::ordered_json rest;              // all but model.vocab and model.merges
+  std::vector<VocabularyEntry> vocabulary;  // as written, in order
+  std::vector<MergeEntry> merges;
+  std::vector<char> texts;  // of the entries
 };
 
 // Error, naming the place, when the text is not JSON or the vocabulary or the merges have not their form.

@@ -26,14 +26,19 @@ std::string shown(const Json& value) {
 
 // The characters in which byte-level vocabularies write bytes: printable Latin-1 as itself, the rest from U+0100 on.
 struct ByteAlphabet {
-  std::array<int16_t, 512> byte_of;  // by character, -1 for those not used
+  std::array<int16_t, 512> byte_of;           // by character, -1 for those not used
+  std::array<std::string, 256> character_of;  // by byte
 
   ByteAlphabet() {
     byte_of.fill(-1);
     int other = 0x100;
     for (int byte = 0; byte < 256; ++byte) {
       bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-      byte_of[static_cast<size_t>(printable ? byte : other++)] = static_cast<int16_t>(byte);
+      int code = printable ? byte : other++;
+      byte_of[static_cast<size_t>(code)] = static_cast<int16_t>(byte);
+      std::string& character = character_of[static_cast<size_t>(byte)];
+      if (code >= 0x80) character = static_cast<char>(0xc0 | code >> 6);
+      character += static_cast<char>(code < 0x80 ? code : 0x80 | (code & 0x3f));
     }
   }
 
@@ -55,7 +60,10 @@ struct ByteAlphabet {
 class Maker {
  public:
   Maker(std::string_view json, const std::string& name)
-      : name_(name), file_(parse_tokenizer_file(json, name)), rest_(file_.rest) {}
+      : name_(name),
+        file_(parse_tokenizer_file(json, name)),
+        rest_(file_.rest),
+        count_(static_cast<int64_t>(file_.vocabulary.size() + optional_field(rest_, "added_tokens").size())) {}
 
   TokenizerTables make(int32_t model_rows) {
     check_model();
@@ -66,11 +74,18 @@ class Maker {
     read_added();
     read_vocabulary();
     read_merges();
-    tables_.rows = std::max(model_rows, static_cast<int32_t>(tables_.known.size()));
+    tables_.rows = std::max(model_rows, tables_.size());
     return std::move(tables_);
   }
 
  private:
+  // As the file has it.
+  struct Token {
+    enum class List { none, added, vocabulary };
+    List list = List::none;
+    std::string_view text = {};
+  };
+
   [[noreturn]] void damaged(const std::string& field, std::string expected, std::string found) const {
     throw Error({.where = fmt::format("{}: {}", name_, field),
                  .expected = std::move(expected),
@@ -216,91 +231,93 @@ class Maker {
     for (const auto& other : added_) {
       if (other.text == content) damaged(path + ".content", "a token that is new", shown(content));
     }
-    added_.push_back({content.get<std::string>(), checked_id(id.get<int64_t>(), path + ".id"), special == true});
+    int32_t checked = checked_id(id.get<int64_t>(), [&] { return path + ".id"; });
+    added_.push_back({content.get<std::string>(), checked, special == true});
   }
 
-  // Ids decide how much memory the tables take, so a damaged one is refused before they are made.
-  int32_t checked_id(int64_t id, const std::string& path) const {
-    auto count = static_cast<int64_t>(file_.vocabulary.size() + optional_field(rest_, "added_tokens").size());
-    int64_t end = count + kMostGaps;
+  // Ids decide how much memory the tables take, so a damaged one is refused before they are made. `path` makes the
+  // name of the field, which is costly for all that are good.
+  template <typename Path>
+  int32_t checked_id(int64_t id, Path path) const {
+    int64_t end = count_ + kMostGaps;
     if (id < 0 || id >= end) {
-      damaged(path, fmt::format("an id from 0 to {}, for {} tokens", end - 1, count), std::to_string(id));
+      damaged(path(), fmt::format("an id from 0 to {}, for {} tokens", end - 1, count_), std::to_string(id));
     }
     return static_cast<int32_t>(id);
   }
 
   void read_vocabulary() {
-    std::vector<std::string> texts;  // by id
-    auto put = [&](int32_t id, std::string text, const std::string& path) {
+    auto put = [&](int32_t id, Token token, auto path) {
       auto at = static_cast<size_t>(id);
-      if (at >= texts.size()) {
-        texts.resize(at + 1);
-        tables_.known.resize(at + 1);
-        tables_.special.resize(at + 1);
+      if (at >= tokens_.size()) tokens_.resize(at + 1);
+      if (tokens_[at].list != Token::List::none) {
+        damaged(path(), "an id of its own", fmt::format("{}, which another token has", id));
       }
-      if (tables_.known[at]) damaged(path, "an id of its own", fmt::format("{}, which another token has", id));
-      tables_.known[at] = true;
-      texts[at] = std::move(text);
+      tokens_[at] = token;
     };
     for (const auto& added : added_) {
-      put(added.id, added.text, fmt::format("added_tokens (\"{}\")", added.text));
-      tables_.special[static_cast<size_t>(added.id)] = added.special;
+      put(added.id, {Token::List::added, added.text}, [&] { return fmt::format("added_tokens (\"{}\")", added.text); });
     }
-    ids_.reserve(file_.vocabulary.size());
-    for (const auto& [text, number] : file_.vocabulary) {
-      if (is_added(text, number)) continue;  // listed in both places; plain text must not reach it
-      std::string path = fmt::format("model.vocab[\"{}\"]", text);
-      int32_t id = checked_id(number, path);
-      // As the ByteLevel decoder has it, a token outside the alphabet stands for itself.
-      put(id, alphabet_.bytes(text).value_or(text), path);
-      if (!ids_.emplace(text, id).second) damaged(path, "a token that is new", "it a second time");
+    ids_ = TextMap(file_.vocabulary.size());
+    for (const VocabularyEntry& entry : file_.vocabulary) {
+      if (is_added(entry)) continue;
+      auto path = [&] { return fmt::format("model.vocab[\"{}\"]", entry.text); };
+      int32_t id = checked_id(entry.id, path);
+      put(id, {Token::List::vocabulary, entry.text}, path);
+      if (!ids_.insert(entry.text, id)) damaged(path(), "a token that is new", "it a second time");
     }
-    join(texts);
+    join_tokens();
+    tables_.special.resize(tokens_.size());
+    for (const auto& added : added_) tables_.special[static_cast<size_t>(added.id)] = added.special;
     tables_.added = AddedTokens(added_);
   }
 
-  bool is_added(std::string_view text, int64_t id) const {
-    return std::any_of(added_.begin(), added_.end(), [&](const auto& a) { return a.id == id && a.text == text; });
+  // Listed in both places; plain text must not reach it.
+  bool is_added(const VocabularyEntry& entry) const {
+    auto same = [&](const auto& added) { return added.id == entry.id && added.text == entry.text; };
+    return std::any_of(added_.begin(), added_.end(), same);
   }
 
-  void join(const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) {
+  void join_tokens() {
+    for (const Token& token : tokens_) {
       tables_.begins.push_back(tables_.bytes.size());
-      tables_.bytes += text;
+      // As the ByteLevel decoder has it, a token outside the alphabet stands for itself.
+      auto bytes = token.list == Token::List::vocabulary ? alphabet_.bytes(token.text) : std::nullopt;
+      tables_.bytes += bytes ? std::string_view(*bytes) : token.text;
     }
     tables_.begins.push_back(tables_.bytes.size());
   }
 
   void read_merges() {
     std::array<int32_t, 256> bytes;
-    bytes.fill(-1);
-    for (const auto& [text, id] : ids_) {
-      // Texts are written in the alphabet, so that no token outside it is reached.
-      bool one_byte = tables_.token(id).size() == 1 && alphabet_.bytes(text);
-      if (one_byte) bytes[static_cast<uint8_t>(tables_.token(id)[0])] = id;
-    }
-    for (int byte = 0; byte < 256; ++byte) {
+    for (size_t byte = 0; byte < bytes.size(); ++byte) {
+      bytes[byte] = ids_.find(alphabet_.character_of[byte]).value_or(-1);
       bool in_utf8 = byte != 0xc0 && byte != 0xc1 && byte < 0xf5;
-      if (in_utf8 && bytes[static_cast<size_t>(byte)] < 0) {
-        damaged("model.vocab", fmt::format("a token for byte {:#04x}", byte), "none");
-      }
+      if (in_utf8 && bytes[byte] < 0) damaged("model.vocab", fmt::format("a token for byte {:#04x}", byte), "none");
     }
     std::vector<Merge> merges;
     merges.reserve(file_.merges.size());
+    int32_t result = -1;
     for (size_t i = 0; i < file_.merges.size(); ++i) {
-      const auto& [left, right] = file_.merges[i];
-      merges.push_back({merge_id(left, i), merge_id(right, i), merge_id(left + right, i), static_cast<int32_t>(i)});
+      const MergeEntry& entry = file_.merges[i];
+      int32_t left = merge_id(entry.left(), i);
+      int32_t right = merge_id(entry.right(), i);
+      // Nearly every merge makes the token that follows the one before it; to see that is quicker than to look it up.
+      result = in_vocabulary(result + 1, entry.joined) ? result + 1 : merge_id(entry.joined, i);
+      merges.push_back({left, right, result, static_cast<int32_t>(i)});
     }
     tables_.bpe.emplace(bytes, merges);
     read_ignore_merges();
   }
 
-  int32_t merge_id(const std::string& token, size_t merge) const {
-    auto found = ids_.find(token);
-    if (found == ids_.end()) {
-      damaged(fmt::format("model.merges[{}]", merge), "tokens of model.vocab", fmt::format("\"{}\"", token));
-    }
-    return found->second;
+  bool in_vocabulary(int32_t id, std::string_view text) const {
+    auto at = static_cast<size_t>(id);
+    return at < tokens_.size() && tokens_[at].list == Token::List::vocabulary && tokens_[at].text == text;
+  }
+
+  int32_t merge_id(std::string_view token, size_t merge) const {
+    if (auto id = ids_.find(token)) return *id;
+    damaged(fmt::format("model.merges[{}]", merge), "tokens of model.vocab", fmt::format("\"{}\"", token));
   }
 
   void read_ignore_merges() {
@@ -308,18 +325,23 @@ class Maker {
     if (!ignore.is_null() && !ignore.is_boolean()) damaged("model.ignore_merges", "true or false", shown(ignore));
     tables_.ignore_merges = ignore == true;
     if (!tables_.ignore_merges) return;
-    for (const auto& [text, id] : ids_) {
-      if (alphabet_.bytes(text)) tables_.whole.emplace(tables_.token(id), id);
+    tables_.whole = TextMap(tokens_.size());
+    for (size_t at = 0; at < tokens_.size(); ++at) {
+      auto id = static_cast<int32_t>(at);
+      bool reached = tokens_[at].list == Token::List::vocabulary && alphabet_.bytes(tokens_[at].text);
+      if (reached) tables_.whole.insert(tables_.token(id), id);
     }
   }
 
   const std::string& name_;
   TokenizerFile file_;
   const Json& rest_;
+  const int64_t count_;  // of tokens, those listed twice too
   const ByteAlphabet alphabet_;
   TokenizerTables tables_;
   std::vector<AddedTokens::Added> added_;
-  std::unordered_map<std::string_view, int32_t> ids_;  // of file_.vocabulary's texts
+  std::vector<Token> tokens_;  // by id
+  TextMap ids_;                // of file_.vocabulary's texts
 };
 
 }  // namespace

@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "text/bpe.h"
 #include "text/split.h"
+#include "text/text_map.h"
 
 namespace megalith {
 
@@ -46,17 +46,18 @@ struct TokenizerTables {
   std::string bytes;           // of all tokens, joined
   std::vector<size_t> begins;  // by id, and one more; an id without a token is empty
   std::vector<bool> special;   // by id
-  std::vector<bool> known;     // by id: there is a token
   int32_t rows = 0;
 
   bool normalise = false;  // to form C
   std::vector<Splitter> splitters;
   std::optional<Bpe> bpe;
   bool ignore_merges = false;
-  std::unordered_map<std::string_view, int32_t> whole;  // with ignore_merges: pieces that are one token
+  TextMap whole;  // with ignore_merges: pieces that are one token
   AddedTokens added;
   bool segments_apart = false;  // each segment is encoded by itself, after long texts are cut
 
+  // One more than the highest id.
+  int32_t size() const { return static_cast<int32_t>(special.size()); }
   std::string_view token(int32_t id) const {
     auto at = static_cast<size_t>(id);
     return std::string_view(bytes).substr(begins[at], begins[at + 1] - begins[at]);

@@ -193,6 +193,31 @@ TEST(TokenizerFile, ByteLevelWithItsRegexSplitsAsGpt2) {
   EXPECT_EQ(load(file).encode(" ab  a", Specials::recognised), (std::vector<int32_t>{' ', 256, ' ', 258}));
 }
 
+TEST(TokenizerFile, MergesMayMakeTheirTokensInAnyOrder) {
+  Json file = tiny_file();
+  file["model"]["vocab"]["aa"] = 260;
+  file["model"]["vocab"]["abaa"] = 258;
+  file["model"]["merges"] = {"a a", "a b", "ab aa"};
+  EXPECT_EQ(load(file).encode("ab aa abaa", Specials::recognised), (std::vector<int32_t>{256, ' ', 260, ' ', 258}));
+}
+
+TEST(TokenizerFile, MergeMakesNoAddedTokenOfTheSameText) {
+  Json file = tiny_file();
+  file["added_tokens"][0]["content"] = "aa";
+  file["model"]["vocab"]["aa"] = 258;
+  file["model"]["merges"] = {"a b", "a a"};
+  EXPECT_EQ(load(file).encode("aa", Specials::plain_text), (std::vector<int32_t>{258}));
+}
+
+TEST(TokenizerFile, EscapedTextsReadAsTheirCharacters) {
+  std::string text = tiny_file().dump();
+  for (auto [plain, escaped] : {std::pair("\"a b\"", "[\"\\u0061\", \"\\u0062\"]"), {"\"ab\"", "\"\\u0061b\""}}) {
+    text.replace(text.find(plain), std::string_view(plain).size(), escaped);
+  }
+  EXPECT_EQ(Tokenizer::from_json(text, "tokenizer.json").encode("ab", Specials::recognised),
+            (std::vector<int32_t>{256}));
+}
+
 TEST(TokenizerFile, IgnoreMergesTakesWholePieces) {
   Json file = tiny_file();
   file["model"]["vocab"]["abc"] = 258;
