@@ -6,10 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "text/characters.h"
 #include "text/kimi_k3_call.h"
-#include "text/utf8_stream.h"
 
 namespace megalith {
 
@@ -22,21 +20,17 @@ constexpr std::array<std::string_view, 7> kTags = {"message", "think", "response
 // A longer text after <|open|> or <|close|> is no tag, unless it begins with the name of one.
 constexpr size_t kLongestTag = 256;
 
-int32_t find_mark(const Tokenizer& tokenizer, std::string_view text) {
-  if (auto id = tokenizer.find_added(text)) return *id;
-  throw Error({.where = "tokenizer_config.json: added_tokens_decoder",
-               .expected = fmt::format("the token {} of the chat format", text),
-               .found = "none",
-               .next = "Choose another format with --chat-format."});
+int32_t mark(const Tokenizer& tokenizer, std::string_view text) {
+  return find_mark(tokenizer, text, "tokenizer_config.json: added_tokens_decoder");
 }
 
 struct Marks {
   explicit Marks(const Tokenizer& tokenizer)
-      : open(find_mark(tokenizer, kKimiK3Open)),
-        close(find_mark(tokenizer, kKimiK3Close)),
-        sep(find_mark(tokenizer, kKimiK3Sep)),
-        turn_end(find_mark(tokenizer, kKimiK3End)),
-        text_end(find_mark(tokenizer, kKimiK3TextEnd)) {}
+      : open(mark(tokenizer, kKimiK3Open)),
+        close(mark(tokenizer, kKimiK3Close)),
+        sep(mark(tokenizer, kKimiK3Sep)),
+        turn_end(mark(tokenizer, kKimiK3End)),
+        text_end(mark(tokenizer, kKimiK3TextEnd)) {}
 
   int32_t open;
   int32_t close;
@@ -99,33 +93,12 @@ struct Tag {
 class KimiK3Parser : public OutputParser {
  public:
   KimiK3Parser(const Tokenizer& tokenizer, KimiK3Start start)
-      : tokenizer_(tokenizer),
+      : OutputParser(tokenizer),
         marks_(tokenizer),
         n_calls_before_(start.used_call_ids.size()),
         used_call_ids_(start.used_call_ids.begin(), start.used_call_ids.end()) {
     if (start.channel == KimiK3Start::Channel::think) state_ = State::think;
     if (start.channel == KimiK3Start::Channel::response) state_ = State::response;
-  }
-
-  std::vector<OutputEvent> feed(std::span<const int32_t> ids) override {
-    events_.clear();
-    for (int32_t id : ids) {
-      std::string_view bytes = tokenizer_.token_bytes(id);
-      if (ended_) break;
-      if (!take_mark(id) && !tokenizer_.is_special(id)) take_text(utf8_.feed(bytes));
-    }
-    return std::move(events_);
-  }
-
-  std::vector<OutputEvent> finish(FinishReason reason) override {
-    events_.clear();
-    take_text(utf8_.flush());
-    if (tag_) end_unfinished_tag();
-    if (call_) end_call(false);
-    if (reason == FinishReason::stop && n_calls_ > 0) reason = FinishReason::tool_calls;
-    events_.push_back({.kind = Kind::finish, .reason = reason});
-    ended_ = true;
-    return std::move(events_);
   }
 
  private:
@@ -137,24 +110,23 @@ class KimiK3Parser : public OutputParser {
     std::string text = {};
   };
 
-  // Whether the id is a mark. An unfinished character before a mark stays unfinished.
-  bool take_mark(int32_t id) {
+  bool take_mark(int32_t id) override {
     bool end = id == marks_.turn_end || id == marks_.text_end;
     bool begins_tag = id == marks_.open || id == marks_.close;
     if (!end && !begins_tag && id != marks_.sep) return false;
-    take_text(utf8_.flush());
+    end_character();
     if (tag_) end_tag(id == marks_.sep);
     if (end) {
       if (call_) end_call(true);
-      ended_ = true;
-    } else if (begins_tag && !ended_) {
+      end_answer();
+    } else if (begins_tag && !ended()) {
       tag_ = {.opens = id == marks_.open};
     }
     return true;
   }
 
-  void take_text(std::string_view text) {
-    if (text.empty() || ended_) return;
+  void take_text(std::string_view text) override {
+    if (text.empty()) return;
     if (tag_) {
       tag_->text += text;
       if (tag_->text.size() > kLongestTag && !Tag(std::string_view(tag_->text).substr(0, kLongestTag)).known) {
@@ -165,12 +137,17 @@ class KimiK3Parser : public OutputParser {
     take_channel_text(text);
   }
 
+  void end_text(bool) override {
+    if (tag_) end_unfinished_tag();
+    if (call_) end_call(false);
+  }
+
   void take_channel_text(std::string_view text) {
     switch (state_) {
       case State::think:
-        return give(Kind::reasoning, text);
+        return give(Kind::reasoning, std::string(text));
       case State::response:
-        return give(Kind::content, text);
+        return give_content(text);
       case State::call:
         return call_->add_text(text);
       case State::argument:
@@ -181,14 +158,13 @@ class KimiK3Parser : public OutputParser {
       case State::tools:
         if (!outside_begun_) text = trim_left(text);
         outside_begun_ = outside_begun_ || !text.empty();
-        return give(Kind::content, text);
+        return give_content(text);
     }
   }
 
-  void give(Kind kind, std::string_view text) {
-    if (text.empty()) return;
-    content_begun_ = content_begun_ || kind == Kind::content;
-    events_.push_back({.kind = kind, .text = std::string(text)});
+  void give_content(std::string_view text) {
+    content_begun_ = content_begun_ || !text.empty();
+    give(Kind::content, std::string(text));
   }
 
   std::string give_up_tag() {
@@ -243,7 +219,7 @@ class KimiK3Parser : public OutputParser {
   void close(std::string_view name) {
     if (name == "message") {
       if (call_) end_call(true);
-      ended_ = true;
+      end_answer();
     } else if (name == "argument" || name == "json") {
       end_value();
     } else if (call_ && (name == "call" || name == "tools")) {
@@ -278,40 +254,32 @@ class KimiK3Parser : public OutputParser {
     call_.reset();
     auto arguments = complete ? call.arguments() : std::nullopt;
     if (!arguments) {
-      if (content_begun_) give(Kind::content, "\n");
-      return give(Kind::content, call.shown());
+      if (content_begun_) give_content("\n");
+      return give_content(call.shown());
     }
-    int32_t index = n_calls_++;
-    events_.push_back({.kind = Kind::call_begin, .text = call.name(), .call = index, .id = next_call_id(call.name())});
-    events_.push_back({.kind = Kind::call_arguments, .text = std::move(*arguments), .call = index});
-    events_.push_back({.kind = Kind::call_end, .call = index});
-    give(Kind::content, trim(call.text()));
+    give_call(next_call_id(call.name()), call.name(), std::move(*arguments));
+    give_content(trim(call.text()));
   }
 
   // Ids tell the function and count on over the conversation, as the family's older models need them.
   std::string next_call_id(const std::string& name) {
-    size_t number = n_calls_before_ + static_cast<size_t>(n_calls_) - 1;
+    size_t number = n_calls_before_ + static_cast<size_t>(n_calls());
     std::string id = fmt::format("functions.{}:{}", name, number);
     while (!used_call_ids_.insert(id).second) id = fmt::format("functions.{}:{}", name, ++number);
     return id;
   }
 
-  const Tokenizer tokenizer_;
   const Marks marks_;
   const size_t n_calls_before_;
   std::set<std::string> used_call_ids_;
   State state_ = State::none;
-  Utf8Stream utf8_;
   std::optional<UnreadTag> tag_;
   std::optional<KimiK3Call> call_;
   std::string key_;  // of the value that is being read
   std::string type_;
   std::string value_;
-  int32_t n_calls_ = 0;
   bool outside_begun_ = false;  // something but blanks came outside all channels
   bool content_begun_ = false;
-  bool ended_ = false;  // by an end token, or by the message's end
-  std::vector<OutputEvent> events_;
 };
 
 }  // namespace
