@@ -86,7 +86,7 @@ void Conversation::say(const std::string& text) {
   reset_interrupts();
   Generation g;
   try {
-    g = answer(engine_, chat_.sampling.request(tokenizer.encode(format.render(request_)), loaded_.end_tokens),
+    g = answer(engine_, chat_.sampling.request(tokenizer.encode(format.render(request_)), loaded_),
                [&](std::span<const int32_t> tokens) { take(parser->feed(tokens)); }, [] { return interrupts() > 0; });
   } catch (...) {
     request_.messages.pop_back();
@@ -140,6 +140,7 @@ void Chat::run() const {
   loaded.text.require_tokenizer();
   loaded.text.require_format();
   const Style style = terminal_style();
+  if (!machine.quiet) sampling.announce(loaded);
   if (!machine.quiet) {
     fmt::print("{}{} ({} layers, vocabulary {}); {}{}\n", style.dim, loaded.directory.filename().string(),
                loaded.model->layers(), loaded.model->vocabulary(), loaded.machine->describe(), style.plain);

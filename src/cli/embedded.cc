@@ -9,7 +9,7 @@
 
 namespace megalith {
 
-bool is_embedded(const std::string& name) { return name == "tiny-qwen"; }
+bool is_embedded(const std::string& name) { return name == "tiny-qwen" || name == "tiny-kimi"; }
 
 std::filesystem::path embedded_model(const std::string& name) {
   std::error_code error;

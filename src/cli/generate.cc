@@ -72,7 +72,7 @@ void Generate::stream(const LoadedModel& loaded, Engine& engine, const std::vect
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
   };
-  const Generation g = answer(engine, sampling.request(prompt, loaded.end_tokens),
+  const Generation g = answer(engine, sampling.request(prompt, loaded),
                               [&](std::span<const int32_t> tokens) { put(text.feed(tokens)); });
   put(text.flush() + "\n");
   require_success(g);
@@ -81,7 +81,7 @@ void Generate::stream(const LoadedModel& loaded, Engine& engine, const std::vect
 
 void Generate::together(const LoadedModel& loaded, Engine& engine, const std::vector<std::vector<int32_t>>& all) const {
   std::vector<Engine::Id> requests;
-  for (const auto& prompt : all) requests.push_back(engine.add(sampling.request(prompt, loaded.end_tokens)));
+  for (const auto& prompt : all) requests.push_back(engine.add(sampling.request(prompt, loaded)));
   for (const Engine::Id id : requests) {
     while (engine.generation(id).finish == Finish::running && engine.step()) {
     }
@@ -105,6 +105,7 @@ void Generate::run() const {
   check_flags();
   const int n = static_cast<int>(std::min<size_t>(prompts.size() + ids.size(), kMaxTogether));
   LoadedModel loaded = open_model(model, machine, machine.load_options(model, n));
+  if (!machine.quiet) sampling.announce(loaded);
   const auto all = all_prompts(loaded);
   Engine engine(*loaded.machine, loaded.model->vocabulary(), machine.rows_per_step);
   if (all.size() == 1 && !json && loaded.text.tokenizer) return stream(loaded, engine, all[0]);

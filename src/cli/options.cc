@@ -1,6 +1,7 @@
 #include "cli/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <charconv>
@@ -101,27 +102,52 @@ void SamplingFlags::add(CLI::App& app) {
   app.add_option("--max-tokens", max_tokens, "the most tokens of an answer")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  app.add_option("--temperature", temperature, "0 takes the likeliest token; above, tokens are drawn")
-      ->capture_default_str()
+  const std::string otherwise = " (default: as generation_config.json says, else ";
+  app.add_option("--temperature", temperature, "0 takes the likeliest token; above, tokens are drawn" + otherwise + "0)")
       ->check(number_in(0, 100));
-  app.add_option("--top-k", top_k, "draw from the k likeliest tokens; 0 is off")->capture_default_str()->check(CLI::Range(0, 1 << 24));
-  app.add_option("--top-p", top_p, "draw from the likeliest tokens that have this much of the probability; 1 is off")
-      ->capture_default_str()
+  app.add_option("--top-k", top_k, "draw from the k likeliest tokens; 0 is off" + otherwise + "0)")->check(CLI::Range(0, 1 << 24));
+  app.add_option("--top-p", top_p,
+                 "draw from the likeliest tokens that have this much of the probability; 1 is off" + otherwise + "1)")
       ->check(number_in(1e-6, 1));
-  app.add_option("--min-p", min_p, "drop tokens less likely than this share of the likeliest; 0 is off")
-      ->capture_default_str()
+  app.add_option("--min-p", min_p, "drop tokens less likely than this share of the likeliest; 0 is off" + otherwise + "0)")
       ->check(number_in(0, 1));
   app.add_option("--seed", seed, "of the noise that draws tokens; the same seed gives the same text")->capture_default_str();
   app.add_flag("--ignore-eos", ignore_eos, "go on after end tokens");
   app.add_flag("--no-draft", no_draft, "decode without a draft");
 }
 
-Request SamplingFlags::request(std::vector<int32_t> prompt, const std::vector<int32_t>& end_tokens) const {
+Sampling SamplingFlags::sampling(const GenerationConfig& model) const {
+  Sampling result;
+  const bool draws = model.do_sample;
+  const auto pick = [&](const std::optional<double>& flag, const std::optional<float>& file, float otherwise) {
+    return flag ? static_cast<float>(*flag) : draws ? file.value_or(otherwise) : otherwise;
+  };
+  result.temperature = temperature ? static_cast<float>(*temperature) : draws ? model.temperature.value_or(1) : 0;
+  result.top_k = top_k.value_or(draws ? model.top_k.value_or(0) : 0);
+  result.top_p = pick(top_p, model.top_p, 1);
+  result.min_p = pick(min_p, model.min_p, 0);
+  result.seed = seed;
+  return result;
+}
+
+void SamplingFlags::announce(const LoadedModel& loaded) const {
+  if (!loaded.generation.do_sample || temperature == 0.0) return;
+  const Sampling s = sampling(loaded.generation);
+  std::vector<std::string> settings;
+  if (!temperature) settings.push_back(fmt::format("temperature {}", s.temperature));
+  if (!top_k && loaded.generation.top_k) settings.push_back(fmt::format("top-k {}", s.top_k));
+  if (!top_p && loaded.generation.top_p) settings.push_back(fmt::format("top-p {}", s.top_p));
+  if (!min_p && loaded.generation.min_p) settings.push_back(fmt::format("min-p {}", s.min_p));
+  if (settings.empty()) return;
+  fmt::print(stderr, "sampling: {} (generation_config.json)\n", fmt::join(settings, ", "));
+}
+
+Request SamplingFlags::request(std::vector<int32_t> prompt, const LoadedModel& loaded) const {
   Request request;
   request.prompt = std::move(prompt);
   request.max_tokens = max_tokens;
-  request.sampling = {static_cast<float>(temperature), top_k, static_cast<float>(top_p), static_cast<float>(min_p), seed};
-  if (!ignore_eos) request.end_tokens = end_tokens;
+  request.sampling = sampling(loaded.generation);
+  if (!ignore_eos) request.end_tokens = loaded.end_tokens;
   return request;
 }
 

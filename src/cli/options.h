@@ -41,18 +41,22 @@ struct MachineFlags {
 LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, const LoadOptions& options);
 
 struct SamplingFlags {
-  double temperature = 0;
-  int top_k = 0;
-  double top_p = 1;
-  double min_p = 0;
+  // What is not given is as generation_config.json says; where that does not ask for sampling, greedy.
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int> top_k;
   uint64_t seed = 0;
   int64_t max_tokens = 512;
   bool ignore_eos = false;
   bool no_draft = false;
 
   void add(CLI::App& app);
-  // A request with these settings.
-  Request request(std::vector<int32_t> prompt, const std::vector<int32_t>& end_tokens) const;
+  // A request to this model with these settings.
+  Request request(std::vector<int32_t> prompt, const LoadedModel& loaded) const;
+  // Says on stderr which settings come from the model's files, where some do.
+  void announce(const LoadedModel& loaded) const;
+
+ private:
+  Sampling sampling(const GenerationConfig& model) const;
 };
 
 // "1,2,3" as token ids; throws Error.

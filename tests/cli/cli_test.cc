@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -54,6 +55,35 @@ TEST(Generate, JsonHasTheGoldenContinuationForAnyRanksThreadsAndRows) {
   }
 }
 
+TEST(Generate, KimiGivesTheGoldenContinuationThroughTheSameCommand) {
+  const auto golden = read_json(test_data("kimi-a/golden.json"));
+  const std::string tokens = fmt::format("{}", fmt::join(golden["prompt_ids"].get<std::vector<int32_t>>(), ","));
+  for (const char* flags : {"", "--ranks 2 --threads 3 --rows-per-step 5"}) {
+    const Result r = run(fmt::format("generate --model {} --context 128 --tokens {} --ignore-eos --max-tokens 32 --json {}",
+                                     test_data("kimi-a/target").string(), tokens, flags), "", false);
+    ASSERT_EQ(r.status, 0) << r.out;
+    EXPECT_EQ(nlohmann::json::parse(r.out)["tokens"], golden["greedy_ids"]) << flags;
+  }
+}
+
+// Clients drop the settings that a vendor fixes; a model must then not run with others than the vendor's.
+TEST(Generate, SettingsThatAreNotGivenAreThoseOfTheGenerationConfig) {
+  const Scratch directory;
+  for (const auto& entry : std::filesystem::directory_iterator(test_data("qwen-a/target"))) {
+    std::filesystem::create_symlink(std::filesystem::absolute(entry.path()), directory / entry.path().filename().string());
+  }
+  std::filesystem::remove(directory / "generation_config.json");
+  directory.write("generation_config.json", R"({"do_sample": true, "temperature": 3.0, "top_p": 0.9})");
+  const std::string command = "generate --tokens 5,6 --context 64 --ignore-eos --max-tokens 12 --json --model " + directory.path().string();
+  const auto tokens = [&](const std::string& flags) { return nlohmann::json::parse(run(command + flags, "", false).out)["tokens"]; };
+  const auto drawn = tokens("");
+  EXPECT_EQ(drawn, tokens(" --temperature 3 --top-p 0.9"));
+  EXPECT_NE(drawn, tokens(" --temperature 0"));
+  EXPECT_NE(drawn, tokens(" --top-p 0.01"));
+  EXPECT_THAT(run(command).out, HasSubstr("sampling: temperature 3, top-p 0.9 (generation_config.json)"));
+  EXPECT_THAT(run(command + " --temperature 0").out, Not(HasSubstr("sampling:")));
+}
+
 TEST(Generate, SeveralPromptsGiveAnObjectEachAndTheTextThatEachGivesAlone) {
   const std::string flags = fmt::format("generate {} --context 64 --json --ignore-eos --max-tokens 5 ", model());
   const Result both = run(flags + "--tokens 1,2,3 --tokens 9,8,7,6,5", "", false);
@@ -87,6 +117,17 @@ TEST(Program, ShowsTheBytesOfTheLargestMemberOnEightRanks) {
   EXPECT_THAT(r.out, HasSubstr("the step streams 51.25 GB of weights"));
   EXPECT_THAT(r.out, HasSubstr("floor "));
   EXPECT_THAT(r.out, HasSubstr("L63 mlp.down_proj"));
+}
+
+TEST(Program, ShowsWhatARankOfTheLargestMixtureOfExpertsMovesWithinTwoSeconds) {
+  const auto start = std::chrono::steady_clock::now();
+  const Result r = run(fmt::format("program --model {} --ranks 32 --bandwidth 3200", test_data("configs/kimi-k3.json").string()));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_EQ(r.status, 0);
+  for (const char* text : {"of a layer's experts, 16.0 are read", "the step streams 136.97 GB of weights", "collectives: 279 all_reduce",
+                           "112 x 768 x 3584", "floor 1.6", "L92 experts.w2"}) {
+    EXPECT_THAT(r.out, HasSubstr(text));
+  }
 }
 
 TEST(Check, SaysFilesRanksMemoryAndFormatAndReadsNoWeights) {
