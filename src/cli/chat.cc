@@ -170,6 +170,7 @@ void add_chat(CLI::App& app) {
   sub->add_option("--system", chat->system, "a system message");
   sub->add_option("--thinking", chat->thinking, "on|off (default: as the model's chat template says)")
       ->check(CLI::IsMember({"on", "off"}));
+  chat->sampling.as_model = true;
   chat->sampling.add(*sub);
   chat->machine.add(*sub);
   sub->callback([chat] { chat->run(); });

@@ -105,7 +105,6 @@ void Generate::run() const {
   check_flags();
   const int n = static_cast<int>(std::min<size_t>(prompts.size() + ids.size(), kMaxTogether));
   LoadedModel loaded = open_model(model, machine, machine.load_options(model, n));
-  if (!machine.quiet) sampling.announce(loaded);
   const auto all = all_prompts(loaded);
   Engine engine(*loaded.machine, loaded.model->vocabulary(), machine.rows_per_step);
   if (all.size() == 1 && !json && loaded.text.tokenizer) return stream(loaded, engine, all[0]);

@@ -102,7 +102,7 @@ void SamplingFlags::add(CLI::App& app) {
   app.add_option("--max-tokens", max_tokens, "the most tokens of an answer")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  const std::string otherwise = " (default: as generation_config.json says, else ";
+  const std::string otherwise = as_model ? " (default: as generation_config.json says, else " : " (default: ";
   app.add_option("--temperature", temperature, "0 takes the likeliest token; above, tokens are drawn" + otherwise + "0)")
       ->check(number_in(0, 100));
   app.add_option("--top-k", top_k, "draw from the k likeliest tokens; 0 is off" + otherwise + "0)")->check(CLI::Range(0, 1 << 24));
@@ -118,7 +118,7 @@ void SamplingFlags::add(CLI::App& app) {
 
 Sampling SamplingFlags::sampling(const GenerationConfig& model) const {
   Sampling result;
-  const bool draws = model.do_sample;
+  const bool draws = as_model && model.do_sample;
   const auto pick = [&](const std::optional<double>& flag, const std::optional<float>& file, float otherwise) {
     return flag ? static_cast<float>(*flag) : draws ? file.value_or(otherwise) : otherwise;
   };
@@ -131,7 +131,7 @@ Sampling SamplingFlags::sampling(const GenerationConfig& model) const {
 }
 
 void SamplingFlags::announce(const LoadedModel& loaded) const {
-  if (!loaded.generation.do_sample || temperature == 0.0) return;
+  if (!as_model || !loaded.generation.do_sample || temperature == 0.0) return;
   const Sampling s = sampling(loaded.generation);
   std::vector<std::string> settings;
   if (!temperature) settings.push_back(fmt::format("temperature {}", s.temperature));

@@ -41,7 +41,8 @@ struct MachineFlags {
 LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, const LoadOptions& options);
 
 struct SamplingFlags {
-  // What is not given is as generation_config.json says; where that does not ask for sampling, greedy.
+  // What is not given is greedy; where `as_model`, it is as generation_config.json says, if that asks for sampling.
+  bool as_model = false;
   std::optional<double> temperature, top_p, min_p;
   std::optional<int> top_k;
   uint64_t seed = 0;

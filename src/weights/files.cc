@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "weights/json_text.h"
 
 namespace megalith {
 
@@ -15,7 +16,6 @@ using nlohmann::json;
 
 constexpr int64_t kMaxTokenId = int64_t{1} << 24;
 constexpr size_t kBriefBytes = 80;
-constexpr int kDeepest = 100;
 
 Error bad_field(const std::filesystem::path& path, const std::string& field, const std::string& expected,
                 const json& found) {
@@ -115,17 +115,13 @@ std::string brief(const json& value) {
 
 json read_json(const std::filesystem::path& path) {
   const std::string text = read_text(path);
-  const auto watch = [&](int depth, json::parse_event_t, const json&) {
-    if (depth > kDeepest) {
-      throw Error({.where = path.string(),
-                   .expected = fmt::format("at most {} lists and objects inside each other", kDeepest),
-                   .found = "more",
-                   .next = "Download the file again."});
-    }
-    return true;
-  };
   try {
-    return json::parse(text, watch);
+    ParsedJson parsed = parse_json(text);
+    if (!parsed.too_deep) return std::move(parsed.value);
+    throw Error({.where = path.string(),
+                 .expected = fmt::format("at most {} lists and objects inside each other", kDeepestJson),
+                 .found = "more",
+                 .next = "Download the file again."});
   } catch (const json::exception& error) {
     const auto* syntax = dynamic_cast<const json::parse_error*>(&error);
     throw Error({.where = path.string(),

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <set>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/pending_file.h"
 #include "weights/files.h"
+#include "weights/json_text.h"
 
 namespace megalith {
 
@@ -62,19 +62,9 @@ class HeaderReader {
 
   // A name that stands twice would silently hide a tensor, so keys are watched while parsing.
   json parse(const char* begin, const char* end) const {
-    std::vector<std::set<std::string>> keys;
-    std::string twice;
-    const auto watch = [&](int, json::parse_event_t event, json& value) {
-      if (event == json::parse_event_t::object_start) keys.emplace_back();
-      if (event == json::parse_event_t::object_end) keys.pop_back();
-      if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-        twice = value.get<std::string>();
-      }
-      return true;
-    };
-    json header;
+    ParsedJson header;
     try {
-      header = json::parse(begin, end, watch);
+      header = parse_json({begin, end});
     } catch (const json::parse_error& error) {
       const bool utf8 = std::string_view(error.what()).find("UTF-8") == std::string_view::npos;
       fail("header", fmt::format("{} bytes of {}", end - begin, utf8 ? "JSON" : "UTF-8"),
@@ -82,9 +72,10 @@ class HeaderReader {
     } catch (const json::exception&) {
       fail("header", "JSON", "a number that is out of range");
     }
-    if (!header.is_object()) fail("header", "a JSON object", brief(header));
-    if (!twice.empty()) fail(twice, "one entry", "two entries of this name");
-    return header;
+    if (header.too_deep) fail("header", fmt::format("at most {} levels", kDeepestJson), "more");
+    if (!header.value.is_object()) fail("header", "a JSON object", brief(header.value));
+    if (header.twice) fail(*header.twice, "one entry", "two entries of this name");
+    return std::move(header.value);
   }
 
   std::map<std::string, std::string> strings(const json& entry) const {

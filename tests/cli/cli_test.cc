@@ -66,21 +66,24 @@ TEST(Generate, KimiGivesTheGoldenContinuationThroughTheSameCommand) {
   }
 }
 
-// Clients drop the settings that a vendor fixes; a model must then not run with others than the vendor's.
-TEST(Generate, SettingsThatAreNotGivenAreThoseOfTheGenerationConfig) {
+// Chats are to sound as the vendor means them to; what a flag says counts all the same.
+TEST(Chat, SettingsThatAreNotGivenAreThoseOfTheGenerationConfig) {
   const Scratch directory;
-  for (const auto& entry : std::filesystem::directory_iterator(test_data("qwen-a/target"))) {
-    std::filesystem::create_symlink(std::filesystem::absolute(entry.path()), directory / entry.path().filename().string());
+  const auto source = std::filesystem::path(MEGALITH_SOURCE_DIR) / "models/tiny-qwen";
+  for (const auto& entry : std::filesystem::directory_iterator(source)) {
+    if (entry.path().filename() == "generation_config.json") continue;
+    std::filesystem::create_symlink(entry.path(), directory / entry.path().filename().string());
   }
-  std::filesystem::remove(directory / "generation_config.json");
-  directory.write("generation_config.json", R"({"do_sample": true, "temperature": 3.0, "top_p": 0.9})");
-  const std::string command = "generate --tokens 5,6 --context 64 --ignore-eos --max-tokens 12 --json --model " + directory.path().string();
-  const auto tokens = [&](const std::string& flags) { return nlohmann::json::parse(run(command + flags, "", false).out)["tokens"]; };
-  const auto drawn = tokens("");
-  EXPECT_EQ(drawn, tokens(" --temperature 3 --top-p 0.9"));
-  EXPECT_NE(drawn, tokens(" --temperature 0"));
-  EXPECT_NE(drawn, tokens(" --top-p 0.01"));
-  EXPECT_THAT(run(command).out, HasSubstr("sampling: temperature 3, top-p 0.9 (generation_config.json)"));
+  auto generation = read_json(source / "generation_config.json");
+  generation["do_sample"] = true;
+  generation["temperature"] = 50.0;
+  generation["top_k"] = 900;
+  directory.write("generation_config.json", generation.dump());
+  const std::string command = "chat --prompt hello --max-tokens 12 --model " + directory.path().string();
+  const auto answer = [&](const std::string& flags) { return run(command + flags, "", false).out; };
+  EXPECT_EQ(answer(" --quiet"), answer(" --quiet --temperature 50 --top-k 900"));
+  EXPECT_NE(answer(" --quiet"), answer(" --quiet --temperature 0"));
+  EXPECT_THAT(run(command).out, HasSubstr("sampling: temperature 50, top-k 900 (generation_config.json)"));
   EXPECT_THAT(run(command + " --temperature 0").out, Not(HasSubstr("sampling:")));
 }
 

@@ -121,11 +121,10 @@ TEST(SafetensorsDamage, HeaderThatIsNoObject) {
 
 TEST(SafetensorsDamage, DeepNestingDoesNotOverflowTheStack) {
   const size_t depth = 100'000;
-  EXPECT_THAT(complaint_of_header(std::string(depth, '['), 0), HasSubstr("100000 bytes of JSON"));
   const std::string deep = std::string(depth, '[') + std::string(depth, ']');
-  EXPECT_THAT(complaint_of_header(deep, 0), HasSubstr("a JSON object"));
-  EXPECT_THAT(complaint_of_header(one("\"F32\"", deep, "[0,0]"), 0), HasSubstr("w.shape"));
-  EXPECT_THAT(complaint_of_header(one("\"F32\"", "[]", deep), 0), HasSubstr("w.data_offsets"));
+  for (const std::string& header : {std::string(depth, '['), deep, one("\"F32\"", deep, "[0,0]"), one("\"F32\"", "[]", deep)}) {
+    EXPECT_THAT(complaint_of_header(header, 0), HasSubstr("at most 100 levels"));
+  }
 }
 
 TEST(SafetensorsDamage, NameThatStandsTwice) {
