@@ -9,11 +9,20 @@ namespace megalith {
 
 namespace {
 
-using OpSet = std::vector<bool>;  // indexed by op
+// Some of a program's ops.
+class OpSet {
+ public:
+  explicit OpSet(size_t ops) : words_((ops + 63) / 64) {}
 
-void join(OpSet& into, const OpSet& from) {
-  for (size_t i = 0; i < into.size(); ++i) into[i] = into[i] || from[i];
-}
+  void add(int op) { words_[static_cast<size_t>(op) / 64] |= uint64_t{1} << (op % 64); }
+  void add(const OpSet& other) {
+    for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
+  }
+  bool has(int op) const { return (words_[static_cast<size_t>(op) / 64] >> (op % 64) & 1) != 0; }
+
+ private:
+  std::vector<uint64_t> words_;
+};
 
 // Which ops each op reads from and must stay behind, on the same rank or (a collective's inputs) on all ranks.
 class Order {
@@ -30,12 +39,12 @@ class Order {
     depends_[static_cast<size_t>(op)].insert({earlier, everywhere});
     OpSet& same = before_[static_cast<size_t>(op)];
     OpSet& all = before_everywhere_[static_cast<size_t>(op)];
-    join(same, before_[static_cast<size_t>(earlier)]);
-    join(all, before_everywhere_[static_cast<size_t>(earlier)]);
-    same[static_cast<size_t>(earlier)] = true;
+    same.add(before_[static_cast<size_t>(earlier)]);
+    all.add(before_everywhere_[static_cast<size_t>(earlier)]);
+    same.add(earlier);
     if (everywhere) {
-      join(all, before_[static_cast<size_t>(earlier)]);
-      all[static_cast<size_t>(earlier)] = true;
+      all.add(before_[static_cast<size_t>(earlier)]);
+      all.add(earlier);
     }
   }
 
@@ -43,8 +52,8 @@ class Order {
   // (on the first rank) are ordered like ops of that rank only, so the other ranks may not rely on them.
   bool ordered(int op, int earlier) const {
     const Op& e = program_.ops[static_cast<size_t>(earlier)];
-    if (e.collective()) return before_everywhere_[static_cast<size_t>(op)][static_cast<size_t>(earlier)];
-    return before_[static_cast<size_t>(op)][static_cast<size_t>(earlier)];
+    if (e.collective()) return before_everywhere_[static_cast<size_t>(op)].has(earlier);
+    return before_[static_cast<size_t>(op)].has(earlier);
   }
 
   const std::set<std::pair<int, bool>>& depends(int op) const { return depends_[static_cast<size_t>(op)]; }
