@@ -24,10 +24,18 @@ TEST(DType, NamesAndSizesAreThoseOfTheElements) {
   EXPECT_EQ(dtype_bytes(DType::i32), 4);
   EXPECT_EQ(dtype_bytes(DType::bf16), 2);
   EXPECT_EQ(dtype_bytes(DType::f16), 2);
+  EXPECT_EQ(dtype_bytes(DType::u8), 1);
   EXPECT_STREQ(dtype_name(DType::f32), "f32");
   EXPECT_STREQ(dtype_name(DType::i32), "i32");
   EXPECT_STREQ(dtype_name(DType::bf16), "bf16");
   EXPECT_STREQ(dtype_name(DType::f16), "f16");
+  EXPECT_STREQ(dtype_name(DType::u8), "u8");
+  EXPECT_STREQ(dtype_name(DType::mxfp4), "mxfp4");
+}
+
+TEST(DType, GroupsOfMxfp4AreSixteenBytesOfCodesAndOneOfScale) {
+  EXPECT_EQ(dtype_bytes(DType::mxfp4, 32), 17);
+  EXPECT_EQ(dtype_bytes(DType::mxfp4, 3072 * 3584), 3072 * (3584 / 2 + 3584 / 32));
 }
 
 TEST(Bf16, ExpandsToTheUpperHalfOfAnF32) {
@@ -120,6 +128,40 @@ TEST(F16, InfinitiesAndNaNsKeepSignAndPayload) {
     for (uint32_t payload = 1; payload < 1024; ++payload) {
       const float nan = f16_to_f32(static_cast<uint16_t>(sign << 15 | 0x7c00 | payload));
       ASSERT_EQ(bits_of(nan), sign << 31 | 0x7f800000 | payload << 13);
+    }
+  }
+}
+
+// In double precision the formula has no rounding.
+TEST(Mxfp4, EveryCodeAtEveryScaleIsItsFormula) {
+  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (int byte = 0; byte < 255; ++byte) {
+    for (uint32_t code = 0; code < 16; ++code) {
+      const double magnitude = std::ldexp(kMagnitudes[code & 7], byte - 127);
+      const float value = e2m1_to_f32(code) * e8m0_to_f32(static_cast<uint8_t>(byte));
+      // The greatest products are beyond an f32.
+      const double expected = magnitude < 0x1p128 ? magnitude : HUGE_VAL;
+      ASSERT_EQ(static_cast<double>(value), code >> 3 ? -expected : expected) << byte << ", " << code;
+      ASSERT_EQ(std::signbit(value), code >> 3 != 0) << byte << ", " << code;
+    }
+  }
+}
+
+TEST(Mxfp4, ScalesAreBiasedBy127AndTheLastByteIsNoNumber) {
+  EXPECT_EQ(e8m0_to_f32(0), 0x1p-127f);
+  EXPECT_EQ(e8m0_to_f32(1), 0x1p-126f);
+  EXPECT_EQ(e8m0_to_f32(126), 0.5f);
+  EXPECT_EQ(e8m0_to_f32(127), 1.0f);
+  EXPECT_EQ(e8m0_to_f32(128), 2.0f);
+  EXPECT_EQ(e8m0_to_f32(254), 0x1p127f);
+  for (uint32_t code = 0; code < 16; ++code) EXPECT_TRUE(std::isnan(e2m1_to_f32(code) * e8m0_to_f32(255))) << code;
+}
+
+TEST(Mxfp4, ProductsOfUsualScalesFitIntoBf16) {
+  for (int byte = 1; byte < 253; ++byte) {
+    for (uint32_t code = 0; code < 16; ++code) {
+      const float value = e2m1_to_f32(code) * e8m0_to_f32(static_cast<uint8_t>(byte));
+      ASSERT_EQ(bits_of(bf16_to_f32(f32_to_bf16(value))), bits_of(value)) << byte << ", " << code;
     }
   }
 }

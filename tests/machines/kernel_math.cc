@@ -26,6 +26,9 @@ void KernelFunctionOf(KernelFunction f, const float* x, float* y, size_t size) {
       case KernelFunction::softplus:
         hn::StoreU(Softplus(v), D(), y + i);
         break;
+      case KernelFunction::tanh:
+        hn::StoreU(Tanh(v), D(), y + i);
+        break;
     }
   }
 }

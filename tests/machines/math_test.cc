@@ -104,10 +104,34 @@ TEST(KernelMath, SoftplusKeepsTheDigitsOfSmallResults) {
   EXPECT_TRUE(std::isnan(y[3]));
 }
 
+TEST(KernelMath, TanhIsWithinThreeUlp) {
+  const auto exact = [](double x) { return std::tanh(x); };
+  EXPECT_LE(worst_ulp(KernelFunction::tanh, sweep(-20, 20, 499), exact), 3.0);
+  EXPECT_LE(worst_ulp(KernelFunction::tanh, sweep(0.4f, 0.5f, 3), exact), 3.0);  // where two formulas meet
+}
+
+TEST(KernelMath, TanhAtItsEnds) {
+  const auto y = apply(KernelFunction::tanh, {-kInf, -1e30f, -20, 0, -0.0f, 20, 1e30f, kInf, NAN});
+  EXPECT_EQ(y[0], -1);
+  EXPECT_EQ(y[1], -1);
+  EXPECT_EQ(y[2], -1);
+  EXPECT_EQ(y[3], 0);
+  EXPECT_EQ(y[4], 0);
+  EXPECT_EQ(y[5], 1);
+  EXPECT_EQ(y[6], 1);
+  EXPECT_EQ(y[7], 1);
+  EXPECT_TRUE(std::isnan(y[8]));
+}
+
+TEST(KernelMath, TanhOfTheSmallestNumbersIsTheNumber) {
+  const std::vector<float> x = {1e-45f, -1e-45f, 1e-40f, -1.17549421e-38f, 1.17549435e-38f, -1e-20f};
+  EXPECT_EQ(apply(KernelFunction::tanh, x), x);
+}
+
 TEST(KernelMath, SameBitsOnEveryInstructionSet) {
   const std::vector<float> x = sweep(-100, 100, 4999);
-  for (const KernelFunction f :
-       {KernelFunction::exp, KernelFunction::log, KernelFunction::sigmoid, KernelFunction::softplus}) {
+  for (const KernelFunction f : {KernelFunction::exp, KernelFunction::log, KernelFunction::sigmoid,
+                                 KernelFunction::softplus, KernelFunction::tanh}) {
     if (!use_instruction_set(InstructionSet::avx512)) GTEST_SKIP() << "no AVX-512 here";
     const std::vector<float> wide = apply(f, x);
     ASSERT_TRUE(use_instruction_set(InstructionSet::avx2));

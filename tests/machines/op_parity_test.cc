@@ -2,10 +2,13 @@
 // or multiplies matrices has equal bits; what needs exp, sqrt, sin or a softmax is within a relative 1e-5 of the
 // largest element (the reference forms those in double precision).
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 
 #include <gtest/gtest.h>
 
+#include "machines/cpu/instruction_set.h"
 #include "tests/machines/harness.h"
 
 namespace megalith {
@@ -31,6 +34,27 @@ std::vector<StepArgs> steps_of_rows(std::initializer_list<int> counts) {
   std::vector<StepArgs> steps;
   for (const int rows : counts) steps.push_back(one_step(rows));
   return steps;
+}
+
+// Positions far apart, with zeros between: every span has chunks, whole and begun.
+constexpr int kFarContext = 5120;
+std::vector<StepArgs> far_steps() {
+  std::vector<StepArgs> steps(7);
+  add_tokens(steps[0], 0, 0, 300, 0, kTokens);
+  add_tokens(steps[1], 0, 1020, 9, 3, kTokens);
+  add_tokens(steps[2], 0, 2040, 20, 5, kTokens);
+  add_tokens(steps[3], 0, 2047, 1, 5, kTokens);
+  add_tokens(steps[4], 0, 2048, 1, 6, kTokens);
+  add_tokens(steps[5], 0, 4600, 2, 1, kTokens);
+  add_tokens(steps[6], 0, kFarContext - 1, 1, 2, kTokens);
+  return steps;
+}
+
+// A table of numbers from -100 to 100.
+std::vector<float> large_numbers(int64_t width) {
+  std::vector<float> numbers;
+  for (int64_t i = 0; i < kTokens * width; ++i) numbers.push_back(100 * random_number(5, static_cast<uint64_t>(i)));
+  return numbers;
 }
 
 TEST(OpParity, EmbedReadsTheRowOfTheToken) {
@@ -93,6 +117,38 @@ TEST(OpParity, MatmulAndAllReduceHaveTheReferenceBitsAtEveryRankCount) {
   }
 }
 
+// Each head's part of a row by its own part of a tensor: its first rows turned round, then its other rows as they are.
+Program two_head_views(int ranks, DType dtype) {
+  constexpr int64_t kHeads = 4, kFirst = 17, kOther = 64, kQuery = 25, kLatent = 96;
+  Builder b({.ranks = ranks, .catalog = all_of(dtype)}, 4);
+  const Split by_heads = Builder::split_outputs({{kHeads * kQuery, kHeads}});
+  const Value q = b.matmul(source(b, "table", 40), b.matrix("q", kHeads * kQuery, 40, by_heads));
+  const int64_t heads = kHeads / ranks, outputs = kHeads * (kFirst + kOther);
+  const WeightRef keys = b.head_matrix("kv_b", outputs, kLatent, {kHeads, 0, kFirst, true});
+  const WeightRef values = b.head_matrix("kv_b", outputs, kLatent, {kHeads, kFirst, kOther, false});
+  const Value latent = b.matmul_heads(q, keys, {heads, kFirst, kQuery, 3});
+  b.output("latent", b.all_gather_everywhere(latent));
+  b.output("y", b.all_gather_everywhere(b.matmul_heads(latent, values, Heads::compact(heads, kLatent))));
+  return std::move(b).build();
+}
+
+TEST(OpParity, MatmulOfHeadsHasTheReferenceBitsAtEveryRankCount) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    std::vector<float> whole;
+    for (const int ranks : {1, 2, 4}) {
+      const Program program = two_head_views(ranks, dtype);
+      Parity parity(program, kEqual);
+      parity.run(steps_of_rows({1, 2, 3, 13, 20, 100}), {1, 3});
+      Reference reference(program, 1, 64);
+      reference.load(parity.weights);
+      reference.run(one_step(6));
+      const std::vector<float>& y = reference.read(program.output("y"));
+      if (ranks == 1) whole = y;
+      EXPECT_TRUE(same_bits(y, whole)) << ranks << " ranks";
+    }
+  }
+}
+
 TEST(OpParity, RmsNormOfRowsAndOfStridedHeads) {
   for (const int64_t dim : {1, 15, 16, 48, 100}) {
     for (const bool zero_centred : {false, true}) {
@@ -144,7 +200,6 @@ TEST(OpParity, AppendAndAttendReadEveryVisiblePosition) {
   }
 }
 
-// Positions far apart, with zeros between: every span has chunks, whole and begun.
 TEST(OpParity, AttendOverManySpans) {
   Builder b({}, 1);
   const Value q = source(b, "q", 4 * 16);
@@ -152,15 +207,41 @@ TEST(OpParity, AttendOverManySpans) {
   const int v_state = b.per_position("v", 2, 16);
   b.append_kv(source(b, "k", 2 * 16), source(b, "v", 2 * 16), k_state, v_state);
   b.output("y", b.attend(q, k_state, v_state, {4, 2, 16, 16, 8.0f}));
-  std::vector<StepArgs> steps(7);
-  add_tokens(steps[0], 0, 0, 300, 0, kTokens);
-  add_tokens(steps[1], 0, 1020, 9, 3, kTokens);
-  add_tokens(steps[2], 0, 2040, 20, 5, kTokens);
-  add_tokens(steps[3], 0, 2047, 1, 5, kTokens);
-  add_tokens(steps[4], 0, 2048, 1, 6, kTokens);
-  add_tokens(steps[5], 0, 4600, 2, 1, kTokens);
-  add_tokens(steps[6], 0, 5119, 1, 2, kTokens);
-  Parity(std::move(b).build(), kClose, 1, 5120).run(steps, {1, 2, 5});
+  Parity(std::move(b).build(), kClose, 1, kFarContext).run(far_steps(), {1, 2, 5});
+}
+
+struct LatentShape {
+  int64_t heads, key_dim, value_dim, tail;
+};
+
+// Attention over latent rows. A head's part of the second input holds more than its tail, which comes last.
+Program latent_attention(const LatentShape& shape) {
+  const auto& [heads, key_dim, value_dim, tail] = shape;
+  const int64_t stride = tail + 7;
+  Builder b({}, 1);
+  const int state = b.per_position("latent", 1, key_dim);
+  b.append_latent(source(b, "c", value_dim), source(b, "kv", key_dim), state);
+  b.output("y", b.attend_latent(source(b, "q", heads * (key_dim - tail)), source(b, "q_tail", heads * stride), state,
+                                {.heads = heads,
+                                 .kv_heads = 1,
+                                 .key_dim = key_dim,
+                                 .value_dim = value_dim,
+                                 .scale = 8.0f,
+                                 .latent = true,
+                                 .tail = {heads, tail, stride, 7}}));
+  return std::move(b).build();
+}
+
+TEST(OpParity, AppendAndAttendLatentReadKeysAndValuesOfOneRow) {
+  for (const LatentShape& shape : {LatentShape{1, 48, 32, 16}, {3, 48, 32, 16}, {4, 37, 32, 5}, {6, 144, 96, 48}}) {
+    const Program program = latent_attention(shape);
+    Parity(program, kClose).run(mixed_steps(kTokens));
+    Parity(program, kClose).run(long_steps(kTokens));
+  }
+}
+
+TEST(OpParity, AttendLatentOverManySpans) {
+  Parity(latent_attention({5, 48, 32, 16}), kClose, 1, kFarContext).run(far_steps(), {1, 2, 5});
 }
 
 TEST(OpParity, SigmoidGateOfStridedHeads) {
@@ -210,11 +291,43 @@ TEST(OpParity, GatedDeltaWithExtremeGates) {
   parity.run(mixed_steps(kTokens));
 }
 
+Program kda_program(const Kda& how) {
+  const int64_t size = how.heads * how.dim;
+  Builder b({}, 1);
+  const int state = b.per_sequence("state", {how.heads, how.dim, how.dim});
+  const Value f = source(b, "f", size), beta = source(b, "b", how.heads);
+  b.output("y", b.kda(source(b, "q", size), source(b, "k", size), source(b, "v", size), f, beta,
+                      b.vector_with_tail("A_log", how.heads, {}), b.vector("dt_bias", {size}), state, how));
+  return std::move(b).build();
+}
+
+TEST(OpParity, KdaFollowsTheRecurrence) {
+  for (const int64_t dim : {16, 32, 48, 80}) {
+    for (const int64_t heads : {1, 3}) {
+      Parity(kda_program({heads, dim, -5.0f}), kClose).run(mixed_steps(kTokens));
+    }
+  }
+}
+
+TEST(OpParity, KdaWithExtremeGates) {
+  for (const float lower_bound : {-5.0f, -80.0f}) {
+    Parity parity(kda_program({4, 16, lower_bound}), kClose);
+    parity.weights.set("A_log", {-20, 5, 0, 2});
+    std::vector<float> dt_bias;  // of every head, some channels keep all and some decay by the whole bound
+    for (size_t i = 0; i < 64; ++i) dt_bias.push_back(std::vector<float>{0, 30, -90, 2}[i % 4]);
+    parity.weights.set("dt_bias", dt_bias);
+    parity.run(mixed_steps(kTokens));
+  }
+}
+
 TEST(OpParity, GatedNormOfHeads) {
-  for (const int64_t dim : {1, 16, 31, 48}) {
-    Builder b({}, 1);
-    b.output("y", b.gated_norm(source(b, "x", 3 * dim), source(b, "z", 3 * dim), b.vector("w", {dim}), {3, dim, 1e-6f, Gate::silu}));
-    Parity(std::move(b).build(), kClose).run(steps_of_rows({1, 5, 20}));
+  for (const Gate gate : {Gate::silu, Gate::sigmoid}) {
+    for (const int64_t dim : {1, 16, 31, 48}) {
+      Builder b({}, 1);
+      const Value x = source(b, "x", 3 * dim), z = source(b, "z", 3 * dim);
+      b.output("y", b.gated_norm(x, z, b.vector("w", {dim}), {3, dim, 1e-6f, gate}));
+      Parity(std::move(b).build(), kClose).run(steps_of_rows({1, 5, 20}));
+    }
   }
 }
 
@@ -223,10 +336,193 @@ TEST(OpParity, SiluGate) {
     Builder b({}, 1);
     b.output("y", b.silu_gate(source(b, "gate", width), source(b, "up", width)));
     Parity parity(std::move(b).build(), kClose);
-    std::vector<float> gates;
-    for (int64_t i = 0; i < kTokens * width; ++i) gates.push_back(100 * random_number(5, static_cast<uint64_t>(i)));
-    parity.weights.set("gate", gates);
+    parity.weights.set("gate", large_numbers(width));
     parity.run(steps_of_rows({1, 2, 20}), {1, 2, 4});
+  }
+}
+
+TEST(OpParity, SituGateOfSmallAndLargeNumbers) {
+  for (const int64_t width : {1, 15, 16, 17, 129}) {
+    Builder b({}, 1);
+    const Value gate = source(b, "gate", width), up = source(b, "up", width);
+    const Value large = source(b, "large", width);
+    b.output("small", b.situ_gate(gate, up, {4, 25}));
+    b.output("large gate", b.situ_gate(large, up, {4, 25}));
+    b.output("large up", b.situ_gate(gate, large, {4, 25}));
+    b.output("both", b.situ_gate(large, large, {0.5f, 3}));
+    Parity parity(std::move(b).build(), kClose);
+    parity.weights.set("large", large_numbers(width));
+    parity.run(steps_of_rows({1, 2, 20}), {1, 2, 4});
+  }
+}
+
+TEST(OpParity, ResidualMixOfAnyNumberOfRows) {
+  for (const int64_t width : {1, 15, 16, 65}) {
+    for (const int inputs : {1, 2, 5, 9}) {
+      Builder b({}, 1);
+      std::vector<Value> rows;
+      for (int i = 0; i < inputs; ++i) rows.push_back(source(b, "row" + std::to_string(i), width));
+      b.output("y", b.residual_mix(rows, b.vector("norm", {width}), b.vector("proj", {1, width}), 1e-5f));
+      Parity(std::move(b).build(), kClose).run(steps_of_rows({1, 2, 20}), {1, 2, 4});
+    }
+  }
+}
+
+TEST(OpParity, RouteChoosesTheExpertsOfTheReference) {
+  for (const auto& [experts, top_k] : {std::pair{1, 1}, {7, 3}, {16, 16}, {65, 4}, {300, 16}}) {
+    Builder b({.catalog = all_of(DType::f32)}, 1);
+    b.output("y", b.route(source(b, "logits", experts), b.vector("bias", {experts}), {experts, top_k}));
+    Parity(std::move(b).build(), kClose).run(steps_of_rows({1, 2, 20}), {1, 2, 4});
+  }
+}
+
+// What rows chose, given rather than computed: of each token, different experts in order, and their weights.
+std::vector<float> given_routing(int64_t experts, int64_t top_k) {
+  std::vector<float> routing;
+  for (uint64_t token = 0; token < kTokens; ++token) {
+    std::vector<int64_t> ids(static_cast<size_t>(experts));
+    std::iota(ids.begin(), ids.end(), 0);
+    const auto lot = [&](int64_t e) { return random_number(token, static_cast<uint64_t>(e)); };
+    std::sort(ids.begin(), ids.end(), [&](int64_t a, int64_t b) { return lot(a) < lot(b); });
+    std::sort(ids.begin(), ids.begin() + top_k);
+    routing.insert(routing.end(), ids.begin(), ids.begin() + top_k);
+    for (int64_t slot = 0; slot < top_k; ++slot) routing.push_back(0.1f + std::abs(lot(1000 + slot)));
+  }
+  return routing;
+}
+
+// Experts of 8 groups in up to 4 parts each, as a program of 32 segments has them.
+constexpr int kSegments = 32, kGroups = 8, kParts = 4;
+struct ExpertShape {
+  int64_t experts, top_k, inputs, width, outputs;
+};
+
+Value gate_of(Builder& b, const ExpertShape& s) {
+  const Split split = Builder::split_outputs({{s.width, kParts}});
+  const ExpertSet set = {s.experts, kGroups};
+  return b.expert_gate(source(b, "x", s.inputs), source(b, "routing", 2 * s.top_k),
+                       b.experts("w1.*", s.width, s.inputs, set, split),
+                       b.experts("w3.*", s.width, s.inputs, set, split), {s.top_k, {4, 25}});
+}
+
+Value down_of(Builder& b, const ExpertShape& s, Value x) {
+  const WeightRef w2 =
+      b.experts("w2.*", s.outputs, s.width, {s.experts, kGroups}, Builder::split_inputs({s.width, kParts}));
+  return b.expert_down(x, source(b, "routing", 2 * s.top_k), w2);
+}
+
+const std::initializer_list<int> kExpertRows = {1, 2, 3, 5, 13, 40};
+
+// At 32 ranks a rank's part of an expert is no whole panel.
+TEST(OpParity, ExpertGateIsThatOfTheChosenExpertsOfEachRank) {
+  for (const int ranks : {1, 2, 8, 16, 32}) {
+    for (const auto& [experts, top_k] : {std::pair{8, 1}, {8, 4}, {64, 1}, {64, 4}}) {
+      Builder b({.ranks = ranks, .catalog = all_of(DType::f32)}, kSegments);
+      b.output("y", b.all_gather_everywhere(gate_of(b, {experts, top_k, 64, 160, 0})));
+      Parity parity(std::move(b).build(), kClose);
+      parity.weights.set("routing", given_routing(experts, top_k));
+      parity.run(steps_of_rows(kExpertRows));
+    }
+  }
+}
+
+TEST(OpParity, ExpertDownHasTheReferenceBits) {
+  for (const int ranks : {1, 2, 4, 8}) {
+    for (const ExpertShape& shape :
+         {ExpertShape{8, 1, 0, 128, 96}, {8, 4, 0, 256, 64}, {64, 1, 0, 256, 33}, {64, 4, 0, 128, 200}}) {
+      Builder b({.ranks = ranks, .catalog = all_of(DType::f32)}, kSegments);
+      b.output("y", down_of(b, shape, source(b, "x", shape.top_k * shape.width)));
+      Parity parity(std::move(b).build(), kEqual);
+      parity.weights.set("routing", given_routing(shape.experts, shape.top_k));
+      parity.run(steps_of_rows(kExpertRows));
+    }
+  }
+}
+
+TEST(OpParity, ExpertsOfMoreRowsThanAreSummedAtOnce) {
+  for (const auto& [experts, top_k] : {std::pair{8, 1}, {8, 4}, {64, 4}}) {
+    const ExpertShape shape = {experts, top_k, 64, 128, 96};
+    for (const bool gate : {true, false}) {
+      Builder b({.catalog = all_of(DType::f32)}, kSegments);
+      b.output("y", gate ? gate_of(b, shape) : down_of(b, shape, source(b, "x", top_k * shape.width)));
+      Parity parity(std::move(b).build(), gate ? kClose : kEqual);
+      parity.weights.set("routing", given_routing(experts, top_k));
+      parity.run(steps_of_rows({300}));
+    }
+  }
+}
+
+// Weights of one row that differ by many powers of two: a group's products may be far below the sum before it, or
+// above.
+void expect_reference_bits_with_scales(const std::vector<uint8_t>& scales) {
+  Builder b({.catalog = all_of(DType::f32)}, kSegments);
+  b.output("y", down_of(b, {8, 4, 0, 256, 64}, source(b, "x", 4 * 256)));
+  Parity parity(std::move(b).build(), kEqual);
+  parity.weights.set("routing", given_routing(8, 4));
+  parity.weights.set_scales(scales);
+  parity.run(steps_of_rows({1, 2, 13, 40}));
+}
+
+TEST(OpParity, ExpertDownHasTheReferenceBitsWhereScalesAreFarApart) {
+  expect_reference_bits_with_scales({100, 126, 127, 128, 150});
+}
+
+TEST(OpParity, ExpertDownHasTheReferenceBitsWhereSomeScalesAreTheLeast) {
+  expect_reference_bits_with_scales({1, 127, 140});
+}
+
+// All outputs of some steps on the CPU machine.
+std::vector<float> outputs_of(const Program& program, const RandomWeights& weights, const std::vector<StepArgs>& steps,
+                              int threads) {
+  const auto machine =
+      make_cpu_machine(program, {.threads = threads, .max_rows = 64, .max_sequences = 4, .context = 64});
+  machine->load(weights, nullptr);
+  std::vector<float> all;
+  for (const StepArgs& step : steps) {
+    machine->run(step);
+    for (const auto& [name, value] : program.outputs) {
+      const auto read = machine->read(value);
+      all.insert(all.end(), read.begin(), read.end());
+    }
+  }
+  return all;
+}
+
+TEST(OpParity, TheSumOfAllExpertsHasTheSameBitsAtEveryRankCount) {
+  const ExpertShape shape = {64, 4, 96, 128, 96};
+  RandomWeights weights;
+  weights.set("routing", given_routing(shape.experts, shape.top_k));
+  std::vector<float> whole;
+  for (const int ranks : {1, 2, 4, 8, 16, 32}) {
+    Builder b({.ranks = ranks, .catalog = all_of(DType::f32)}, kSegments);
+    b.output("y", down_of(b, shape, gate_of(b, shape)));
+    const Program program = std::move(b).build();
+    for (const int threads : {1, 3}) {
+      const std::vector<float> got = outputs_of(program, weights, steps_of_rows({1, 3, 40}), threads);
+      if (whole.empty()) whole = got;
+      EXPECT_TRUE(same_bits(got, whole)) << ranks << " ranks, " << threads << " threads";
+    }
+  }
+}
+
+// Widths that end in short vectors, at either length of vectors.
+TEST(OpParity, OddShapesHaveTheSameBitsOnEveryInstructionSet) {
+  Builder b({.catalog = all_of(DType::f32)}, kSegments);
+  const ExpertShape shape = {64, 4, 64, 256, 33};
+  b.output("experts", down_of(b, shape, gate_of(b, shape)));
+  b.output("situ", b.situ_gate(source(b, "gate", 43), source(b, "up", 43), {4, 25}));
+  b.output("mix", b.residual_mix({source(b, "v0", 43), source(b, "v1", 43), source(b, "v2", 43)},
+                                 b.vector("norm", {43}), b.vector("proj", {1, 43}), 1e-5f));
+  const Program mixed = std::move(b).build();
+  RandomWeights weights;
+  weights.set("routing", given_routing(shape.experts, shape.top_k));
+  for (const Program& program : {mixed, latent_attention({5, 37, 32, 5}), kda_program({3, 48, -5.0f})}) {
+    if (!use_instruction_set(InstructionSet::avx512)) GTEST_SKIP() << "no AVX-512 here";
+    const auto wide = outputs_of(program, weights, mixed_steps(kTokens), 3);
+    ASSERT_TRUE(use_instruction_set(InstructionSet::avx2));
+    const auto narrow = outputs_of(program, weights, mixed_steps(kTokens), 3);
+    use_instruction_set(InstructionSet::best);
+    EXPECT_TRUE(same_bits(narrow, wide)) << program.outputs[0].first;
   }
 }
 
@@ -255,6 +551,20 @@ TEST(OpParity, AllGatherJoinsRanksInOrder) {
   }
 }
 
+// What a rank makes of its gathered row is gathered again: it shows whether every rank had all of it.
+TEST(OpParity, AllGatherEverywhereGivesEveryRankTheWholeRow) {
+  for (const int ranks : {1, 2, 4, 8}) {
+    Builder b({.ranks = ranks}, 8);
+    const auto gathered = [&](const std::string& name, Value x, int64_t inputs) {
+      return b.all_gather_everywhere(b.matmul(x, b.matrix(name, 40, inputs, Builder::split_outputs({{40, 8}}))));
+    };
+    const Value x = gathered("first", source(b, "table", 48), 48);
+    b.output("x", x);
+    b.output("y", gathered("second", x, 40));
+    Parity(std::move(b).build(), kEqual).run(steps_of_rows({1, 3, 20}), {1, 2, 3, 8});
+  }
+}
+
 TEST(OpParity, SampleTakesTheSameTokens) {
   Builder b({.catalog = all_of(DType::f32)}, 1);
   b.output("tokens", b.sample(b.choose_rows(source(b, "logits", 65))));
@@ -267,8 +577,9 @@ TEST(OpParity, SampleTakesTheSameTokens) {
 TEST(OpParity, EveryOpOfTheTableHasATest) {
   // A new op must be added here and above.
   std::set<std::string_view> tested = {
-      "embed",       "rms_norm",   "matmul",    "rope", "append_kv",  "attend", "join_spans", "sigmoid_gate", "short_conv",
-      "gated_delta", "gated_norm", "silu_gate", "add",  "all_reduce", "choose_rows", "all_gather",   "sample"};
+      "embed",        "rms_norm",    "matmul",      "rope", "append_kv",  "append_latent", "attend",     "join_spans",
+      "sigmoid_gate", "short_conv",  "gated_delta", "kda",  "gated_norm", "silu_gate",     "situ_gate",  "residual_mix",
+      "route",        "expert_gate", "expert_down", "add",  "all_reduce", "choose_rows",   "all_gather", "sample"};
   for (const OpInfo& info : op_table()) EXPECT_TRUE(tested.contains(info.name)) << info.name;
   EXPECT_EQ(tested.size(), op_table().size());
 }

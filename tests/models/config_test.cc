@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -326,6 +328,189 @@ TEST(Tensors, VisionAndNextTokenPredictionAreIgnoredAndOthersAreNot) {
        {"model.language_model.layers.0.foo.weight", "lm_head.bias", "model.layers.0.mlp.up_proj.weight"}) {
     EXPECT_FALSE(model->ignores(name)) << name;
   }
+}
+
+// The real configuration of Kimi K3, and what its checkpoint holds beside BF16.
+nlohmann::json kimi_config() {
+  return config_of("kimi-k3.json");
+}
+
+std::optional<TensorInfo> kimi_tensor(const std::string& name) {
+  if (name.ends_with(".A_log")) return TensorInfo{DType::f32, {128}};
+  for (const char* end : {"_conv1d.weight", ".dt_bias", ".o_norm.weight", ".e_score_correction_bias"}) {
+    if (name.ends_with(end)) return TensorInfo{DType::f32, {}};
+  }
+  if (name == "model.embed_tokens.weight") return std::nullopt;
+  return TensorInfo{DType::bf16, {}};
+}
+
+// Bytes of all tensors that hold a program's weights, by name.
+std::map<std::string, int64_t> bytes_by_tensor(const Program& program) {
+  std::map<std::string, int64_t> bytes;
+  for (const Weight& w : program.weights) {
+    for (const StoredTensorName& tensor : stored_tensors(w)) {
+      int64_t elements = 1;
+      for (const int64_t size : tensor.shape) elements *= size;
+      bytes[tensor.name] = tensor.packed ? elements : dtype_bytes(w.stored, elements);
+    }
+  }
+  return bytes;
+}
+
+// The two tensors that no token passes through: [7168] and [1, 7168] in BF16.
+constexpr int64_t kKimiIdleTensors = 2, kKimiIdleBytes = 2 * 7168 * 2;
+constexpr int64_t kKimiBytes = 1'559'965'606'912;
+
+TEST(Kimi, TensorsAndBytesAreThoseOfTheCheckpoint) {
+  const auto model = make(kimi_config());
+  const auto tensors = bytes_by_tensor(model->build({1, false, kimi_tensor}));
+  EXPECT_EQ(std::ssize(tensors) + kKimiIdleTensors, 497'052);
+  int64_t bytes = kKimiIdleBytes;
+  for (const auto& [name, size] : tensors) bytes += size;
+  EXPECT_EQ(bytes, kKimiBytes);
+  for (const char* name : {"self_attention_res_norm.weight", "self_attention_res_proj.weight"}) {
+    const std::string idle = std::string("language_model.model.layers.0.") + name;
+    EXPECT_FALSE(tensors.contains(idle));
+    EXPECT_TRUE(model->ignores(idle));
+  }
+}
+
+TEST(Kimi, EveryRankCountIsBuiltWithinASecond) {
+  const auto model = make(kimi_config());
+  EXPECT_EQ(model->allowed_ranks(), (std::vector<int>{1, 2, 4, 8, 16, 32}));
+  for (const int ranks : model->allowed_ranks()) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(model->build({ranks, false, kimi_tensor}).ranks, ranks);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1)) << ranks;
+  }
+}
+
+TEST(Kimi, RowStreamsAllWeightsButTheEmbeddingAndTheExpertsThatItDidNotChoose) {
+  constexpr int64_t kExpert = 3 * (3072 * 3584 / 32 * 17);
+  EXPECT_EQ(kExpert, 17'547'264);  // published
+  const int64_t tails = int64_t{69} * 32 * 4;
+  const int64_t want = kKimiBytes - int64_t{163'840} * 7168 * 2 - 92 * (896 - 16) * kExpert - kKimiIdleBytes - tails;
+  for (const int ranks : {1, 8, 32}) {
+    EXPECT_EQ(streamed_bytes(make(kimi_config())->build({ranks, false, kimi_tensor})), want) << ranks;
+  }
+}
+
+TEST(Kimi, RankCountsThatDoNotDealOutHeadsAndExpertsAreRefusedWithTheAllowedOnes) {
+  for (const int ranks : {3, 6, 64}) {
+    EXPECT_THAT(refusal(kimi_config(), ranks),
+                HasSubstr("--ranks: expected one of 1, 2, 4, 8, 16, 32 for config.json"));
+  }
+  auto config = kimi_config();
+  config["text_config"]["num_attention_heads"] = 12;
+  EXPECT_THAT(refusal(config, 8), HasSubstr("--ranks: expected one of 1, 2, 4 for config.json"));
+}
+
+TEST(Kimi, VisionAndOtherTensorsWithoutUseAreIgnoredAndNoOthers) {
+  const auto model = make(kimi_config());
+  for (const char* name : {"vision_tower.encoder.blocks.0.wqkv.weight", "mm_projector.linear_1.weight"}) {
+    EXPECT_TRUE(model->ignores(name)) << name;
+  }
+  for (const char* name : {"language_model.model.layers.1.self_attention_res_norm.weight",
+                           "language_model.model.layers.0.mlp_res_norm.weight", "language_model.lm_head.bias",
+                           "language_model.model.layers.3.block_sparse_moe.experts.896.w1.weight_packed"}) {
+    EXPECT_FALSE(model->ignores(name)) << name;
+  }
+}
+
+TEST(Kimi, NamesOfTextOnlyExportsHaveNoOuterPrefix) {
+  const auto flat = kimi_config()["text_config"];
+  const auto program = make(flat)->build({1, false, [](const std::string&) { return TensorInfo{DType::bf16, {}}; }});
+  for (const Weight& w : program.weights) {
+    EXPECT_TRUE(w.name.starts_with("model.") || w.name == "lm_head.weight") << w.name;
+  }
+}
+
+// What is not what the one known model has, and would give other numbers without a word.
+TEST(Kimi, FieldsThatCannotBeUsedAreRefusedByName) {
+  using nlohmann::json;
+  const std::vector<std::pair<std::string, json>> bad = {{"mla_use_nope", false},
+                                                         {"mla_use_output_gate", false},
+                                                         {"latent_moe_use_norm", false},
+                                                         {"moe_renormalize", false},
+                                                         {"linear_attn_config.use_full_rank_gate", false},
+                                                         {"mla_use_nope", 1},
+                                                         {"tie_word_embeddings", true},
+                                                         {"hidden_act", "silu"},
+                                                         {"hidden_act", nullptr},
+                                                         {"activation_situ_beta", 0},
+                                                         {"activation_situ_linear_beta", nullptr},
+                                                         {"moe_router_activation_func", "softmax"},
+                                                         {"routed_scaling_factor", 2.5},
+                                                         {"first_k_dense_replace", 0},
+                                                         {"first_k_dense_replace", 3},
+                                                         {"moe_layer_freq", 2},
+                                                         {"num_expert_group", 8},
+                                                         {"num_experts_per_token", 897},
+                                                         {"num_experts", 0},
+                                                         {"kv_lora_rank", 500},
+                                                         {"v_head_dim", 40},
+                                                         {"moe_intermediate_size", 3080},
+                                                         {"routed_expert_hidden_size", 3600},
+                                                         {"attn_res_block_size", 0},
+                                                         {"linear_attn_config.head_dim", 120},
+                                                         {"linear_attn_config.gate_lower_bound", 0},
+                                                         {"linear_attn_config.short_conv_kernel_size", 1},
+                                                         {"linear_attn_config", nullptr},
+                                                         {"quantization_config.format", "nvfp4-pack-quantized"},
+                                                         {"quantization_config.format", nullptr},
+                                                         {"quantization_config", nullptr}};
+  EXPECT_EQ(refusal(kimi_config()), "");
+  for (const auto& [field, value] : bad) {
+    auto config = kimi_config();
+    std::string pointer = "/text_config/" + field;
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    config[json::json_pointer(pointer)] = value;
+    EXPECT_THAT(refusal(config), HasSubstr("config.json: text_config." + field + ":")) << value;
+  }
+}
+
+TEST(Kimi, FlagsThatAreAbsentAreTakenForThoseOfTheKnownModel) {
+  auto config = kimi_config();
+  for (const char* flag : {"mla_use_nope", "mla_use_output_gate", "latent_moe_use_norm", "moe_renormalize"}) {
+    EXPECT_EQ(config["text_config"].erase(flag), 1U) << flag;
+  }
+  EXPECT_EQ(refusal(config), "");
+}
+
+// The lists of layers, with one change.
+std::string refusal_of_layers(const std::function<void(nlohmann::json& full, nlohmann::json& delta)>& change) {
+  auto config = kimi_config();
+  nlohmann::json& lists = config["text_config"]["linear_attn_config"];
+  change(lists["full_attn_layers"], lists["kda_layers"]);
+  return refusal(config);
+}
+
+TEST(Kimi, ListsOfLayersMustNameEveryLayerOnce) {
+  using nlohmann::json;
+  const auto in_lists = [](const char* list) {
+    return HasSubstr(std::string("text_config.linear_attn_config.") + list);
+  };
+  EXPECT_THAT(refusal_of_layers([](json&, json& delta) { delta.erase(5); }), in_lists("kda_layers"));
+  EXPECT_THAT(refusal_of_layers([](json& full, json&) { full.erase(0); }), in_lists("kda_layers"));
+  EXPECT_THAT(refusal_of_layers([](json&, json& delta) { delta.push_back(4); }), in_lists("kda_layers"));
+  EXPECT_THAT(refusal_of_layers([](json& full, json&) { full.push_back(93); }), in_lists("full_attn_layers"));
+  EXPECT_THAT(refusal_of_layers([](json& full, json&) { full.push_back(94); }), in_lists("full_attn_layers"));
+  EXPECT_THAT(refusal_of_layers([](json&, json& delta) { delta.push_back(0); }), in_lists("kda_layers"));
+  EXPECT_THAT(refusal_of_layers([](json& full, json&) { full[0] = "4"; }), in_lists("full_attn_layers"));
+  EXPECT_THAT(refusal_of_layers([](json&, json& delta) { delta = nullptr; }), in_lists("kda_layers"));
+}
+
+// A stride would make the last layer one of delta attention.
+TEST(Kimi, LayersFollowTheListsAndNoStride) {
+  const auto program = make(kimi_config())->build({1, false, kimi_tensor});
+  std::vector<std::string> latent;
+  for (const Op& op : program.ops) {
+    if (op.kind == OpKind::append_latent) latent.push_back(op.label.substr(0, op.label.find(' ')));
+  }
+  ASSERT_EQ(latent.size(), 24u);
+  EXPECT_EQ(latent.front(), "L3");
+  EXPECT_EQ(latent[22], "L91");
+  EXPECT_EQ(latent[23], "L92");
 }
 
 }  // namespace

@@ -177,7 +177,8 @@ TEST(KimiContract, ThirtyTwoRanksGiveTheBitsOfOne) {
   for (const int ranks : {1, 2, 4, 8, 16, 32}) {
     const auto machine = make_cpu_machine(model->build({ranks, false, {}}), {.threads = 3, .max_rows = 40, .context = 64});
     machine->load(weights, nullptr);
-    for (const size_t rows : {40, 1, 9}) {
+    for (const size_t rows : {40, 9}) {
+      if (rows == 9 && ranks != 1 && ranks != 32) continue;
       const Transcript t = transcribe(*machine, prompt, rows, 6);
       if (expected.greedy.empty()) expected = t;
       EXPECT_TRUE(same_bits(t.prompt_logits, expected.prompt_logits)) << ranks << " ranks, " << rows << " rows";

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <utility>
 
 #include <gtest/gtest.h>
 
+#include "program/builder.h"
 #include "program/print.h"
 #include "tests/program/small_model.h"
 
@@ -86,7 +89,7 @@ TEST_F(Cost27B, IsBuiltWithinASecond) {
 }
 
 TEST(Cost, EveryRealSizeBuildsAtEveryRankCount) {
-  for (const char* size : {"qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b", "qwen3.5-9b", "qwen3.8-27b"}) {
+  for (const char* size : {"qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b", "qwen3.5-9b", "qwen3.8-27b", "kimi-k3"}) {
     const auto path = test_data(std::string("configs/") + size + ".json");
     const auto model = make_model(read_json(path), path.string());
     for (const int ranks : model->allowed_ranks()) {
@@ -106,6 +109,63 @@ TEST(Cost, WeightsAreReadOnceForAllRowsAndStatesForEachSequence) {
   EXPECT_EQ(many.weight_bytes - 4 * row, one.weight_bytes - row);
   EXPECT_EQ(one.wire_bytes, 0);
   EXPECT_GT(program_cost(two_layers(2), {}).wire_bytes, 0);
+}
+
+// One layer of experts: 64 of them, of which a row chooses 4.
+Program with_experts(int ranks) {
+  Builder b({.ranks = ranks}, 8);
+  const ExpertSet set = {64, 8};
+  const Value x = b.embed(b.matrix("table", 10, 96, {}));
+  const Value routing = b.route(b.matmul(x, b.matrix("gate", 64, 96, {})), b.vector("bias", {64}), {64, 4});
+  const Value a =
+      b.expert_gate(x, routing, b.experts("*.w1", 128, 96, set, {}), b.experts("*.w3", 128, 96, set, {}), {4, {4, 25}});
+  b.output("y", b.expert_down(a, routing, b.experts("*.w2", 96, 128, set, {})));
+  return std::move(b).build();
+}
+
+const Op& op_of(const Program& program, OpKind kind) {
+  return *std::find_if(program.ops.begin(), program.ops.end(), [&](const Op& op) { return op.kind == kind; });
+}
+
+constexpr int64_t kExpertBytes = 128 * 96 / 32 * 17;  // of one matrix
+
+TEST(Cost, ExpertsCountAsFarAsTheyAreChosen) {
+  for (const int ranks : {1, 8}) {
+    const Program program = with_experts(ranks);
+    const Op &gate = op_of(program, OpKind::expert_gate), &down = op_of(program, OpKind::expert_down);
+    // One row chooses 4 of 64; of two rows, each leaves 60/64 of what the other chose.
+    EXPECT_EQ(op_cost(program, gate, {}).weight_bytes, 2 * 4 * kExpertBytes / ranks);
+    EXPECT_EQ(op_cost(program, down, {}).weight_bytes, 4 * kExpertBytes / ranks);
+    EXPECT_EQ(op_cost(program, down, {.sequences = 2}).weight_bytes,
+              std::llround((4 + 4 * 60 / 64.0) * kExpertBytes / ranks));
+    EXPECT_EQ(op_cost(program, down, {.rows_each = 2}).weight_bytes,
+              op_cost(program, down, {.sequences = 2}).weight_bytes);
+    EXPECT_NEAR(chosen_experts(program, {.sequences = 10'000}), 64, 1e-9);
+  }
+}
+
+TEST(Cost, CountOfExpertsCanBeGiven) {
+  const Program program = with_experts(8);
+  const Op& down = op_of(program, OpKind::expert_down);
+  const CostArgs sixteen = {.sequences = 8, .experts = 16}, too_many = {.sequences = 8, .experts = 1000};
+  EXPECT_EQ(chosen_experts(program, sixteen), 16);
+  EXPECT_EQ(op_cost(program, down, sixteen).weight_bytes, 16 * kExpertBytes / 8);
+  EXPECT_EQ(op_cost(program, down, too_many).weight_bytes, 64 * kExpertBytes / 8);
+  const int64_t others = streamed_bytes(program, sixteen) - 3 * 16 * kExpertBytes;
+  EXPECT_EQ(others, (64 * 96 + 64) * 2);  // the gate, and the bias
+}
+
+TEST(Cost, ExpertsOfAllRanksComputeWhatTheRowsChose) {
+  for (const int ranks : {1, 2, 8}) {
+    const Program program = with_experts(ranks);
+    const CostArgs args = {.sequences = 3, .rows_each = 5};
+    EXPECT_EQ(op_cost(program, op_of(program, OpKind::expert_gate), args).flops * ranks, 15.0 * 4 * 2 * 2 * 128 * 96);
+    EXPECT_EQ(op_cost(program, op_of(program, OpKind::expert_down), args).flops * ranks, 15.0 * 4 * 2 * 128 * 96);
+  }
+}
+
+TEST(Cost, ProgramsWithoutExpertsChooseNone) {
+  EXPECT_EQ(chosen_experts(two_layers(1), {}), 0);
 }
 
 TEST(Print, HasALineForEachOp) {

@@ -49,6 +49,8 @@ inline std::vector<int64_t> indices_of_rank(const Split& split, bool applies, in
 class RandomWeights : public TapeSource {
  public:
   void set(const std::string& name, std::vector<float> whole) { given_[name] = std::move(whole); }
+  // The bytes that scales of MXFP4 are drawn from.
+  void set_scales(std::vector<uint8_t> bytes) { scales_ = std::move(bytes); }
 
   void read_panels(const Weight& w, int rank, int ranks, int64_t first, int64_t count, std::byte* out) const override {
     const int part = w.part_rank(rank, ranks), parts = w.part_ranks(ranks);
@@ -63,7 +65,8 @@ class RandomWeights : public TapeSource {
       for (size_t k = 0; k < inputs.size(); ++k) {
         const int64_t row = outputs[static_cast<size_t>(output)], column = inputs[k];
         if (w.dtype == DType::mxfp4) {
-          store_code(w, w.first_matrix(rank, ranks) + matrix, row, column, to, i % kPanelOutputs, static_cast<int64_t>(k));
+          store_code(w, w.first_matrix(rank, ranks) + matrix, row, column, to, i % kPanelOutputs,
+                     static_cast<int64_t>(k));
         } else {
           const int64_t line = static_cast<int64_t>(k) * kPanelOutputs;
           store(w.dtype, at(w, place(w, row, column)), to, line + panel_slot(w.dtype, i % kPanelOutputs));
@@ -119,13 +122,14 @@ class RandomWeights : public TapeSource {
   }
 
   // A random code, and the random scale of its group.
-  static void store_code(const Weight& w, int64_t expert, int64_t output, int64_t input, std::byte* panel, int64_t j, int64_t k) {
+  void store_code(const Weight& w, int64_t expert, int64_t output, int64_t input, std::byte* panel, int64_t j,
+                  int64_t k) const {
     const auto index = static_cast<uint64_t>((expert * w.shape[0] + output) * w.shape[1] + input);
     const float r = random_number(seed_of(w.name), index);
     const float s = random_number(seed_of(w.name + " scales"), index / kMxGroup);
     const auto code = static_cast<uint32_t>((r + 1) * 8) & 15;
     std::byte* group = panel + k / kMxGroup * kMxGroupBytes;
-    group[j] = static_cast<std::byte>(122 + static_cast<int>((s + 1) * 1.5f));
+    group[j] = std::byte{scales_[static_cast<size_t>((s + 1) * 0x1p23f) % scales_.size()]};
     std::byte& pair = group[kPanelOutputs + k % kMxGroup * 16 + j % 16];
     const uint32_t other = j < 16 ? static_cast<uint32_t>(pair) & 0xf0 : static_cast<uint32_t>(pair) & 0x0f;
     pair = static_cast<std::byte>(other | code << (j / 16 * 4));
@@ -143,6 +147,7 @@ class RandomWeights : public TapeSource {
   }
 
   std::map<std::string, std::vector<float>> given_;
+  std::vector<uint8_t> scales_ = {122, 123, 124};
 };
 
 }  // namespace megalith

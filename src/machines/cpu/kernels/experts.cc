@@ -136,6 +136,72 @@ struct Scales {
   }
 };
 
+// Whether a group's 32 scales are so near 1 that a sum may be taken into their units and back: from 2^-63 to 2^63.
+HWY_INLINE bool NearOne(const uint8_t* scales) {
+  const hn::CappedTag<uint8_t, static_cast<size_t>(kPanelOutputs)> d;
+  bool near = true;
+  for (int64_t i = 0; i < kPanelOutputs; i += static_cast<int64_t>(hn::Lanes(d))) {
+    const auto distance = hn::Sub(hn::LoadU(d, scales + i), hn::Set(d, 64));  // wraps around below 64
+    near = near && hn::AllTrue(d, hn::Eq(distance, hn::Min(distance, hn::Set(d, 126))));
+  }
+  return near;
+}
+
+// Continues the sums of kRows rows over a group of inputs of kPanels panels. x is [kMxGroup, kRows]. Sums are kept in
+// units of the scales meanwhile, or else each weight is multiplied by its scale, which gives the same bits.
+template <int64_t kRows, int64_t kPanels, bool kInUnits>
+HWY_INLINE void ContinueGroup(const uint8_t* const (&groups)[kPanels], const float* x, V (&low)[kPanels][kRows],
+                              V (&high)[kPanels][kRows]) {
+  const D d;
+  if constexpr (kInUnits) {
+    HWY_UNROLL(2)
+    for (int64_t p = 0; p < kPanels; ++p) {
+      const Scales first(groups[p]), second(groups[p] + 16);
+      HWY_UNROLL(12)
+      for (int64_t r = 0; r < kRows; ++r) {
+        low[p][r] = hn::Mul(low[p][r], first.inverse);
+        high[p][r] = hn::Mul(high[p][r], second.inverse);
+      }
+    }
+  }
+  for (int64_t i = 0; i < kMxGroup; i += kLinesAtOnce) {
+    HWY_UNROLL(2)
+    for (int64_t p = 0; p < kPanels; ++p) {
+      hwy::Prefetch(groups[p] + i * kLineBytes + kExpertFetch);
+      __builtin_prefetch(groups[p] + i * kLineBytes + kExpertFar, 0, 2);  // into L2
+    }
+    HWY_UNROLL(4)
+    for (int64_t j = i; j < i + kLinesAtOnce; ++j) {
+      HWY_UNROLL(2)
+      for (int64_t p = 0; p < kPanels; ++p) {
+        const Codes codes(groups[p] + kPanelOutputs + j * kLineBytes);
+        V w_low = codes.Low(), w_high = codes.High();
+        if constexpr (!kInUnits) {
+          w_low = hn::Mul(w_low, Scales(groups[p]).scale);
+          w_high = hn::Mul(w_high, Scales(groups[p] + 16).scale);
+        }
+        HWY_UNROLL(12)
+        for (int64_t r = 0; r < kRows; ++r) {
+          const V value = hn::Set(d, x[j * kRows + r]);
+          low[p][r] = hn::MulAdd(w_low, value, low[p][r]);
+          high[p][r] = hn::MulAdd(w_high, value, high[p][r]);
+        }
+      }
+    }
+  }
+  if constexpr (kInUnits) {
+    HWY_UNROLL(2)
+    for (int64_t p = 0; p < kPanels; ++p) {
+      const Scales first(groups[p]), second(groups[p] + 16);
+      HWY_UNROLL(12)
+      for (int64_t r = 0; r < kRows; ++r) {
+        low[p][r] = hn::Mul(low[p][r], first.scale);
+        high[p][r] = hn::Mul(high[p][r], second.scale);
+      }
+    }
+  }
+}
+
 // Sums of kRows rows over `inputs` inputs of kPanels panels, from zero. x is [inputs, kRows], sums [kPanels, kRows, 32].
 // Piece p of 16 / kN is outputs p·kN… and 16 + p·kN….
 template <int64_t kRows, int64_t kPanels>
@@ -146,46 +212,18 @@ HWY_INLINE void FormSums(const std::array<const uint8_t*, kPanels>& panels, cons
     HWY_UNROLL(12)
     for (int64_t i = 0; i < kPanels * kRows; ++i) low[i / kRows][i % kRows] = high[i / kRows][i % kRows] = hn::Zero(d);
     for (int64_t k = 0; k < inputs; k += kMxGroup) {
-      const uint8_t* group[kPanels];
+      const uint8_t* groups[kPanels];
+      bool in_units = true;
       HWY_UNROLL(2)
       for (int64_t p = 0; p < kPanels; ++p) {
-        group[p] = panels[p] + k / kMxGroup * kMxGroupBytes + piece * kN;
-        const Scales first(group[p]), second(group[p] + 16);
-        HWY_UNROLL(12)
-        for (int64_t r = 0; r < kRows; ++r) {
-          low[p][r] = hn::Mul(low[p][r], first.inverse);
-          high[p][r] = hn::Mul(high[p][r], second.inverse);
-        }
+        const uint8_t* group = panels[p] + k / kMxGroup * kMxGroupBytes;
+        in_units = NearOne(group) && in_units;
+        groups[p] = group + piece * kN;
       }
-      for (int64_t i = 0; i < kMxGroup; i += kLinesAtOnce) {
-        HWY_UNROLL(2)
-        for (int64_t p = 0; p < kPanels; ++p) {
-          hwy::Prefetch(group[p] + i * kLineBytes + kExpertFetch);
-          __builtin_prefetch(group[p] + i * kLineBytes + kExpertFar, 0, 2);  // into L2
-        }
-        HWY_UNROLL(4)
-        for (int64_t j = i; j < i + kLinesAtOnce; ++j) {
-          HWY_UNROLL(2)
-          for (int64_t p = 0; p < kPanels; ++p) {
-            const Codes codes(group[p] + kPanelOutputs + j * kLineBytes);
-            const V w_low = codes.Low(), w_high = codes.High();
-            HWY_UNROLL(12)
-            for (int64_t r = 0; r < kRows; ++r) {
-              const V value = hn::Set(d, x[(k + j) * kRows + r]);
-              low[p][r] = hn::MulAdd(w_low, value, low[p][r]);
-              high[p][r] = hn::MulAdd(w_high, value, high[p][r]);
-            }
-          }
-        }
-      }
-      HWY_UNROLL(2)
-      for (int64_t p = 0; p < kPanels; ++p) {
-        const Scales first(group[p]), second(group[p] + 16);
-        HWY_UNROLL(12)
-        for (int64_t r = 0; r < kRows; ++r) {
-          low[p][r] = hn::Mul(low[p][r], first.scale);
-          high[p][r] = hn::Mul(high[p][r], second.scale);
-        }
+      if (HWY_LIKELY(in_units)) {
+        ContinueGroup<kRows, kPanels, true>(groups, x + k * kRows, low, high);
+      } else {
+        ContinueGroup<kRows, kPanels, false>(groups, x + k * kRows, low, high);
       }
     }
     HWY_UNROLL(12)
