@@ -135,9 +135,10 @@ TEST(KimiContract, RanksThreadsAndRowsPerStepGiveTheSameBits) {
   const MachineOptions options = {.threads = 1, .max_rows = 96, .context = 256};
   const Transcript expected = transcribe(*load_model(kTarget, 1, options).machine, prompt, 96, 8);
   for (const int ranks : {1, 2}) {
-    for (const int threads : {1, 2, 3}) {
+    for (const int threads : {1, 3}) {
       const Loaded loaded = load_model(kTarget, ranks, {.threads = threads, .max_rows = 96, .context = 256});
       for (const size_t rows : {96, 1, 7, 40}) {
+        if (rows == 1 && threads == 1) continue;
         const Transcript t = transcribe(*loaded.machine, prompt, rows, 8);
         const std::string how = fmt::format("{} ranks, {} threads, {} rows", ranks, threads, rows);
         EXPECT_TRUE(same_bits(t.prompt_logits, expected.prompt_logits)) << how;
@@ -152,9 +153,9 @@ TEST(KimiContract, RanksThreadsAndRowsPerStepGiveTheSameBits) {
 nlohmann::json many_heads() {
   nlohmann::json config = read_json(kTarget / "config.json");
   nlohmann::json& text = config.contains("text_config") ? config["text_config"] : config;
-  text["num_hidden_layers"] = 5;
-  text["linear_attn_config"]["full_attn_layers"] = {2, 5};
-  text["linear_attn_config"]["kda_layers"] = {1, 3, 4};
+  text["num_hidden_layers"] = 3;
+  text["linear_attn_config"]["full_attn_layers"] = {2};
+  text["linear_attn_config"]["kda_layers"] = {1, 3};
   text["linear_attn_config"]["num_heads"] = 32;
   text["linear_attn_config"]["head_dim"] = 16;
   text["num_attention_heads"] = 32;
@@ -172,14 +173,14 @@ TEST(KimiContract, ThirtyTwoRanksGiveTheBitsOfOne) {
   ASSERT_EQ(model->allowed_ranks(), (std::vector<int>{1, 2, 4, 8, 16, 32}));
   const RandomWeights weights;
   std::vector<int32_t> prompt;
-  for (int i = 0; i < 40; ++i) prompt.push_back((i * 91 + 3) % 512);
+  for (int i = 0; i < 15; ++i) prompt.push_back((i * 91 + 3) % 512);
   Transcript expected;
   for (const int ranks : {1, 2, 4, 8, 16, 32}) {
-    const auto machine = make_cpu_machine(model->build({ranks, false, {}}), {.threads = 3, .max_rows = 40, .context = 64});
+    const auto machine = make_cpu_machine(model->build({ranks, false, {}}), {.threads = 3, .max_rows = 15, .context = 64});
     machine->load(weights, nullptr);
-    for (const size_t rows : {40, 9}) {
-      if (rows == 9 && ranks != 1 && ranks != 32) continue;
-      const Transcript t = transcribe(*machine, prompt, rows, 6);
+    for (const size_t rows : {15, 4}) {
+      if (rows == 4 && ranks != 1 && ranks != 32) continue;
+      const Transcript t = transcribe(*machine, prompt, rows, 4);
       if (expected.greedy.empty()) expected = t;
       EXPECT_TRUE(same_bits(t.prompt_logits, expected.prompt_logits)) << ranks << " ranks, " << rows << " rows";
       EXPECT_TRUE(same_bits(t.greedy_logits, expected.greedy_logits)) << ranks << " ranks, " << rows << " rows";
