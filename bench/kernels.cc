@@ -28,7 +28,7 @@ void matmul(benchmark::State& state) {
 
   std::vector<uint16_t> weights(static_cast<size_t>(kInputs * kOutputs), 0x3c00);
   std::vector<float> input(static_cast<size_t>(rows * kInputs), 0.5f), output(static_cast<size_t>(rows * kOutputs));
-  std::vector<float> scratch(static_cast<size_t>(scratch_floats(program, op)));
+  std::vector<float> scratch(static_cast<size_t>(scratch_floats(program, op, rows)));
   OpContext context;
   context.op = &op;
   context.in = {input.data()};

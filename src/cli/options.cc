@@ -33,8 +33,8 @@ CLI::Validator number_in(double least, double most) {
 
 void ModelOptions::add_model(CLI::App& app) {
   app.add_option("-m,--model", model,
-                 "a directory with a Hugging Face checkpoint, or org/name from the hub's cache (default: tiny-qwen, the "
-                 "small model that comes with Megalith)");
+                 "a directory with a Hugging Face checkpoint, or org/name from the hub's cache (default: tiny-qwen; it and "
+                 "tiny-kimi come with Megalith)");
   app.add_option("--revision", revision, "of org/name in the hub's cache (default: main)");
 }
 

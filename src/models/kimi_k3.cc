@@ -176,7 +176,7 @@ class KimiK3 : public Model {
   int64_t layers() const override { return static_cast<int64_t>(c.latent_attention.size()); }
   int64_t vocabulary() const override { return c.vocabulary; }
   int64_t max_positions() const override { return c.max_positions; }
-  std::vector<int> allowed_ranks() const override;
+  int segments() const override { return segments_of(c); }
 
  private:
   struct Stream {
@@ -214,12 +214,6 @@ class KimiK3 : public Model {
   const std::string file_;
 };
 
-std::vector<int> KimiK3::allowed_ranks() const {
-  std::vector<int> ranks;
-  for (int r = 1; r <= segments_of(c); r *= 2) ranks.push_back(r);
-  return ranks;
-}
-
 // Text-only exports lack the outer prefix.
 std::string prefix_of(const TensorCatalog& catalog) {
   return catalog && catalog("model.embed_tokens.weight") ? "" : "language_model.";
@@ -232,13 +226,7 @@ bool KimiK3::ignores(const std::string& tensor) const {
 }
 
 Program KimiK3::build(const BuildOptions& options) const {
-  const std::vector<int> allowed = allowed_ranks();
-  if (std::find(allowed.begin(), allowed.end(), options.ranks) == allowed.end()) {
-    throw Error({.where = "--ranks",
-                 .expected = fmt::format("one of {} for {}", fmt::join(allowed, ", "), file_),
-                 .found = std::to_string(options.ranks),
-                 .next = "Heads, channels and experts are dealt to ranks whole."});
-  }
+  require_ranks(options.ranks, file_);
   Builder b(options, segments_of(c));
   const std::string prefix = prefix_of(options.catalog), p = prefix + "model.";
   const Split by_token = Builder::split_outputs({{c.vocabulary, c.vocabulary}});

@@ -25,7 +25,14 @@ class Model {
   virtual int64_t layers() const = 0;
   virtual int64_t vocabulary() const = 0;     // rows of the head
   virtual int64_t max_positions() const = 0;  // that the model was made for
-  virtual std::vector<int> allowed_ranks() const = 0;
+  // Into how many segments a whole sum is cut (Program::segments): a power of two, the largest rank count.
+  virtual int segments() const = 0;
+
+  std::vector<int> allowed_ranks() const;  // the powers of two up to segments()
+
+ protected:
+  // Throws Error where the rank count is not allowed. `file` is the configuration's.
+  void require_ranks(int ranks, const std::string& file) const;
 };
 
 // Makes the model that config.json describes. `file` is named in errors; an unknown architecture is one.

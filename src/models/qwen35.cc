@@ -115,6 +115,18 @@ Config read_config(const nlohmann::json& json, const std::string& file) {
   return c;
 }
 
+// A whole sum has this many input segments, so this many ranks are possible: the greatest power of two up to 8 that
+// divides every head count and the width of the MLP. KV heads are shared by neighbours where there are fewer of them.
+int segments_of(const Config& c) {
+  int segments = 8;
+  const auto fits = [&](int64_t n) { return n % segments == 0; };
+  while (segments > 1 && !(fits(c.heads) && fits(c.key_heads) && fits(c.value_heads) && fits(c.intermediate) &&
+                           fits(c.vocabulary) && (fits(c.kv_heads) || segments % c.kv_heads == 0))) {
+    segments /= 2;
+  }
+  return segments;
+}
+
 class Qwen35 : public Model {
  public:
   Qwen35(Config config, std::string file) : c(std::move(config)), file_(std::move(file)) {}
@@ -126,7 +138,7 @@ class Qwen35 : public Model {
   int64_t layers() const override { return static_cast<int64_t>(c.full_attention.size()); }
   int64_t vocabulary() const override { return c.vocabulary; }
   int64_t max_positions() const override { return c.max_positions; }
-  std::vector<int> allowed_ranks() const override;
+  int segments() const override { return segments_of(c); }
 
  private:
   Value mixer(Builder& b, const std::string& layer, size_t index, Value x) const;
@@ -141,24 +153,6 @@ class Qwen35 : public Model {
   const Config c;
   const std::string file_;
 };
-
-// A whole sum has this many input segments, so this many ranks are possible: the greatest power of two up to 8 that
-// divides every head count and the width of the MLP. KV heads are shared by neighbours where there are fewer of them.
-int segments_of(const Config& c) {
-  int segments = 8;
-  const auto fits = [&](int64_t n) { return n % segments == 0; };
-  while (segments > 1 && !(fits(c.heads) && fits(c.key_heads) && fits(c.value_heads) && fits(c.intermediate) &&
-                           fits(c.vocabulary) && (fits(c.kv_heads) || segments % c.kv_heads == 0))) {
-    segments /= 2;
-  }
-  return segments;
-}
-
-std::vector<int> Qwen35::allowed_ranks() const {
-  std::vector<int> ranks;
-  for (int r = 1; r <= segments_of(c); r *= 2) ranks.push_back(r);
-  return ranks;
-}
 
 // Conditional-generation checkpoints, text-only exports, and some converters name the language model differently.
 std::string prefix_of(const TensorCatalog& catalog) {
@@ -183,13 +177,7 @@ bool Qwen35::ignores(const std::string& tensor) const {
 }
 
 Program Qwen35::build(const BuildOptions& options) const {
-  const std::vector<int> allowed = allowed_ranks();
-  if (std::find(allowed.begin(), allowed.end(), options.ranks) == allowed.end()) {
-    throw Error({.where = "--ranks",
-                 .expected = fmt::format("one of {} for {}", fmt::join(allowed, ", "), file_),
-                 .found = std::to_string(options.ranks),
-                 .next = "Heads and channels are dealt to ranks whole."});
-  }
+  require_ranks(options.ranks, file_);
   Builder b(options, segments_of(c));
   const std::string p = prefix_of(options.catalog);
   const Split by_token = Builder::split_outputs({{c.vocabulary, c.vocabulary}});

@@ -147,23 +147,27 @@ HWY_INLINE bool NearOne(const uint8_t* scales) {
   return near;
 }
 
+// Multiplies sums by their outputs' scales, or the inverses.
+template <V Scales::*kWhich, int64_t kRows, int64_t kPanels>
+HWY_INLINE void ScaleSums(const uint8_t* const (&groups)[kPanels], V (&low)[kPanels][kRows], V (&high)[kPanels][kRows]) {
+  HWY_UNROLL(2)
+  for (int64_t p = 0; p < kPanels; ++p) {
+    const Scales first(groups[p]), second(groups[p] + 16);
+    HWY_UNROLL(12)
+    for (int64_t r = 0; r < kRows; ++r) {
+      low[p][r] = hn::Mul(low[p][r], first.*kWhich);
+      high[p][r] = hn::Mul(high[p][r], second.*kWhich);
+    }
+  }
+}
+
 // Continues the sums of kRows rows over a group of inputs of kPanels panels. x is [kMxGroup, kRows]. Sums are kept in
 // units of the scales meanwhile, or else each weight is multiplied by its scale, which gives the same bits.
 template <int64_t kRows, int64_t kPanels, bool kInUnits>
 HWY_INLINE void ContinueGroup(const uint8_t* const (&groups)[kPanels], const float* x, V (&low)[kPanels][kRows],
                               V (&high)[kPanels][kRows]) {
   const D d;
-  if constexpr (kInUnits) {
-    HWY_UNROLL(2)
-    for (int64_t p = 0; p < kPanels; ++p) {
-      const Scales first(groups[p]), second(groups[p] + 16);
-      HWY_UNROLL(12)
-      for (int64_t r = 0; r < kRows; ++r) {
-        low[p][r] = hn::Mul(low[p][r], first.inverse);
-        high[p][r] = hn::Mul(high[p][r], second.inverse);
-      }
-    }
-  }
+  if constexpr (kInUnits) ScaleSums<&Scales::inverse>(groups, low, high);
   for (int64_t i = 0; i < kMxGroup; i += kLinesAtOnce) {
     HWY_UNROLL(2)
     for (int64_t p = 0; p < kPanels; ++p) {
@@ -189,17 +193,7 @@ HWY_INLINE void ContinueGroup(const uint8_t* const (&groups)[kPanels], const flo
       }
     }
   }
-  if constexpr (kInUnits) {
-    HWY_UNROLL(2)
-    for (int64_t p = 0; p < kPanels; ++p) {
-      const Scales first(groups[p]), second(groups[p] + 16);
-      HWY_UNROLL(12)
-      for (int64_t r = 0; r < kRows; ++r) {
-        low[p][r] = hn::Mul(low[p][r], first.scale);
-        high[p][r] = hn::Mul(high[p][r], second.scale);
-      }
-    }
-  }
+  if constexpr (kInUnits) ScaleSums<&Scales::scale>(groups, low, high);
 }
 
 // Sums of kRows rows over `inputs` inputs of kPanels panels, from zero. x is [inputs, kRows], sums [kPanels, kRows, 32].
