@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -44,10 +45,12 @@ const char* finish_name(Finish finish) {
   return "?";
 }
 
-Engine::Engine(Machine& machine, int64_t vocabulary, int rows_per_step)
-    : machine_(machine), vocabulary_(vocabulary), rows_per_step_(rows_per_step) {
+Engine::Engine(Machine& machine, int64_t vocabulary, int rows_per_step, Speculation speculation)
+    : machine_(machine), vocabulary_(vocabulary), rows_per_step_(rows_per_step), speculation_(std::move(speculation)) {
   CHECK(rows_per_step >= 1 && rows_per_step <= machine.options().max_rows, "{} rows per step", rows_per_step);
-  CHECK(machine.options().max_chosen >= machine.options().max_sequences, "a chosen row for each sequence");
+  const int width = speculation_.width;
+  CHECK(width == 1 || (width <= machine.program().block && speculation_.drafter), "blocks of {} rows", width);
+  CHECK(machine.options().max_chosen >= machine.options().max_sequences * width, "chosen rows for each sequence");
   for (int slot = machine.options().max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -100,10 +103,14 @@ void Engine::cancel(Id id) {
   if (sequence.generation.finish == Finish::running) finish(sequence, Finish::cancelled);
   std::erase(waiting_, id);
   std::erase(running_, id);
+  settle();
 }
 
 void Engine::finish(Sequence& sequence, Finish how) {
   sequence.generation.finish = how;
+  if (sequence.replay > 0 && how != Finish::failed) {
+    ended_.push_back({.sequence = sequence.slot, .first_position = static_cast<int32_t>(sequence.done), .replay = sequence.replay});
+  }
   if (sequence.slot >= 0) free_slots_.push_back(sequence.slot);
   sequence.slot = -1;
   if (!sequence.generation.tokens.empty()) sequence.generation.decode_s = seconds(Clock::now() - sequence.first_token);
@@ -128,14 +135,25 @@ void Engine::add_rows_of(Sequence& sequence, Id id, int64_t rows) {
     const int64_t end = std::min(prompt_size, sequence.done + rows);
     tokens.assign(prompt.begin() + sequence.done, prompt.begin() + end);
   } else {
-    tokens.push_back(sequence.generation.tokens.back());
+    const Generation& g = sequence.generation;
+    const int64_t budget = sequence.request.max_tokens - static_cast<int64_t>(g.tokens.size());
+    const int64_t room = machine_.options().context - sequence.done;
+    const int64_t most = std::min({int64_t{speculation_.width}, rows, budget, room}) - 1;
+    if (most > 0) sequence.guesses = speculation_.drafter(g, most);
+    tokens.push_back(g.tokens.back());
+    tokens.insert(tokens.end(), sequence.guesses.begin(), sequence.guesses.end());
   }
-  const int32_t first = step_.add_run(sequence.slot, static_cast<int32_t>(sequence.done), tokens);
-  sequence.done += static_cast<int64_t>(tokens.size());
-  if (sequence.done >= prompt_size) {
-    step_.choose(first + static_cast<int32_t>(tokens.size()) - 1, sequence.request.sampling);
-    chosen_.push_back(id);
+  const bool block = !sequence.guesses.empty();
+  const auto position = static_cast<int32_t>(sequence.done);
+  const int32_t first = step_.add_run(sequence.slot, position, tokens, sequence.replay, block);
+  const auto count = static_cast<int32_t>(tokens.size());
+  if (!block) {
+    sequence.done += count;
+    sequence.replay = 0;
+    if (sequence.done < prompt_size) return;
   }
+  for (int32_t row = block ? 0 : count - 1; row < count; ++row) step_.choose(first + row, sequence.request.sampling);
+  chosen_.push_back(id);
 }
 
 // Running sequences first, so that a long prompt never stalls them; then prompts, in the order of arrival.
@@ -164,9 +182,43 @@ bool Engine::step() {
   const auto output = machine_.read(machine_.program().output("tokens"));
   // A copy: where one sequence has failed, its step is done again to find out why, which changes the outputs.
   tokens_.assign(output.begin(), output.end());
-  for (size_t i = 0; i < chosen_.size(); ++i) take_token(chosen_[i], static_cast<int32_t>(tokens_[i]));
+  const int32_t* choices = tokens_.data();
+  for (const Id id : chosen_) {
+    const auto rows = static_cast<int64_t>(sequences_.at(id).guesses.size()) + 1;
+    take_block(id, choices);
+    choices += rows;
+  }
   std::erase_if(running_, [&](Id id) { return sequences_.at(id).generation.finish != Finish::running; });
+  settle();
   return true;
+}
+
+// What a row chose, or what the rows of a block did.
+void Engine::take_block(Id id, const int32_t* choices) {
+  Sequence& sequence = sequences_.at(id);
+  Generation& g = sequence.generation;
+  const std::vector<int32_t> guesses = std::exchange(sequence.guesses, {});
+  const int64_t right = accepted(guesses, choices);
+  if (!g.tokens.empty()) g.accepted.push_back(static_cast<int32_t>(right));
+  if (!guesses.empty()) sequence.replay = 0;  // of the block before: done in this step
+  for (int64_t i = 0; i <= right && g.finish == Finish::running; ++i) {
+    // The row that chose this token stays.
+    if (!guesses.empty()) {
+      ++sequence.done;
+      ++sequence.replay;
+    }
+    take_token(sequence, choices[i]);
+  }
+}
+
+// The slots of ended sequences may be given away before the next step.
+void Engine::settle() {
+  if (speculation_.settle && !ended_.empty()) {
+    step_.clear();
+    step_.runs = ended_;
+    machine_.run(step_);
+  }
+  ended_.clear();
 }
 
 // The op that gave the first value that is not finite in the last step's rows of a sequence. Only this sequence's rows
@@ -186,8 +238,7 @@ std::string Engine::origin_of_failure(int slot) {
   return label.empty() ? "a step before" : label;
 }
 
-void Engine::take_token(Id id, int32_t token) {
-  Sequence& sequence = sequences_.at(id);
+void Engine::take_token(Sequence& sequence, int32_t token) {
   Generation& g = sequence.generation;
   const auto now = Clock::now();
   if (g.tokens.empty()) {

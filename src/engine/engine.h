@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/speculation.h"
 #include "machines/machine.h"
 
 namespace megalith {
@@ -32,17 +33,21 @@ struct Generation {
   std::string error;
   double prefill_s = 0;  // from the first step until the first token
   double decode_s = 0;   // from then to the last token
+  std::vector<int32_t> accepted;  // of each step after the first token: guesses that were right
 };
 
-// Decodes several sequences at once. Each step takes the next token of every running sequence and, in the order of
-// arrival, as many prompt tokens of new ones as there are rows left. Requests beyond the machine's slots wait. Not for
-// use from several threads at once.
+// Decodes several sequences at once. Each step takes the next token of every running sequence (with a block of guesses
+// where it speculates) and, in the order of arrival, as many prompt tokens of new ones as there are rows left. Requests
+// beyond the machine's slots wait. Not for use from several threads at once.
+//
+// Verification is equality: at every row of a block the target makes its own choice, and the longest prefix of guesses
+// that equals those choices stays; the choice after it comes free. So the text is that of plain decoding, greedy or drawn.
 class Engine {
  public:
   using Id = int64_t;
 
   // `rows_per_step`: at most the machine's max_rows.
-  Engine(Machine& machine, int64_t vocabulary, int rows_per_step);
+  Engine(Machine& machine, int64_t vocabulary, int rows_per_step, Speculation speculation = {});
 
   // Throws Error for an empty or too long prompt, ids outside the vocabulary, or sampling values out of range.
   Id add(Request request);
@@ -63,7 +68,9 @@ class Engine {
     Request request;
     Generation generation;
     int slot = -1;     // of the machine's states; -1 while waiting
-    int64_t done = 0;  // tokens whose states are in the machine
+    int64_t done = 0;    // tokens whose rows the machine has done, and that stay
+    int32_t replay = 0;  // of these, the last ones that wait to become permanent (Run)
+    std::vector<int32_t> guesses;  // of the block in this step
     Clock::time_point start, first_token;
   };
 
@@ -71,7 +78,9 @@ class Engine {
   void admit();
   void add_rows();
   void add_rows_of(Sequence& sequence, Id id, int64_t rows);
-  void take_token(Id id, int32_t token);
+  void take_block(Id id, const int32_t* choices);
+  void take_token(Sequence& sequence, int32_t token);
+  void settle();
   std::string origin_of_failure(int slot);
   void finish(Sequence& sequence, Finish how);
 
@@ -83,9 +92,11 @@ class Engine {
   std::deque<Id> waiting_;
   std::vector<Id> running_;  // in the order of arrival
   std::vector<int> free_slots_;
+  const Speculation speculation_;
   StepArgs step_;
-  std::vector<Id> chosen_;     // whose row each chosen row is
-  std::vector<float> tokens_;  // of each chosen row
+  std::vector<Id> chosen_;       // whose rows are chosen, in order: one, or a block
+  std::vector<int32_t> tokens_;  // of each chosen row
+  std::vector<Run> ended_;       // runs that would make the states of ended sequences permanent
   int64_t steps_ = 0;
 };
 

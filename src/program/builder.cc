@@ -26,7 +26,9 @@ std::string_view short_name(std::string_view name) {
 
 Builder::Builder(const BuildOptions& options, int segments) : hidden_(options.hidden), catalog_(options.catalog) {
   CHECK(options.ranks >= 1 && segments % options.ranks == 0, "{} ranks, {} segments", options.ranks, segments);
+  CHECK(options.block >= 0 && options.block <= kMaxBlock, "a block of {}", options.block);
   program_.ranks = options.ranks;
+  program_.block = options.block;
   program_.segments = segments;
 }
 
@@ -94,6 +96,12 @@ int Builder::per_sequence(std::string name, std::vector<int64_t> shape) {
 int Builder::per_position(std::string name, int64_t heads, int64_t dim) {
   program_.states.push_back({std::move(name), StateInfo::Kind::per_position, {heads, dim}});
   return static_cast<int>(program_.states.size()) - 1;
+}
+
+std::vector<int> Builder::with_kept_rows(int state, int64_t heads, int64_t kept) {
+  if (program_.block == 0) return {state};
+  const std::string name = program_.states[static_cast<size_t>(state)].name + ".kept";
+  return {state, per_sequence(name, {heads, program_.block, kept})};
 }
 
 Value Builder::append(OpKind kind, std::string_view what, std::vector<Value> inputs, int64_t width, Rows rows,
@@ -190,7 +198,7 @@ Value Builder::short_conv(Value u, WeightRef taps, int state) {
   const Weight& w = weight(taps);
   CHECK(w.outputs(program_.ranks) == width(u) && w.shape.back() <= kMaxTaps, "{}: {} channels", w.name, width(u));
   return append(OpKind::short_conv, short_name(w.name), {u}, width(u), rows(u), ShortConv{width(u), w.shape.back()},
-                {taps.id}, {state});
+                {taps.id}, with_kept_rows(state, 1, width(u)));
 }
 
 Value Builder::gated_delta(Value qkv, Value b, Value a, WeightRef a_log, WeightRef dt_bias, int state, GatedDelta how) {
@@ -198,14 +206,15 @@ Value Builder::gated_delta(Value qkv, Value b, Value a, WeightRef a_log, WeightR
             width(a) == how.value_heads,
         "gated_delta of {}", width(qkv));
   return append(OpKind::gated_delta, "gated_delta", {qkv, b, a}, how.value_heads * how.value_dim, rows(qkv), how,
-                {a_log.id, dt_bias.id}, {state});
+                {a_log.id, dt_bias.id}, with_kept_rows(state, how.value_heads, how.kept_floats()));
 }
 
 Value Builder::kda(Value q, Value k, Value v, Value f, Value b, WeightRef a_log, WeightRef dt_bias, int state, Kda how) {
   const int64_t size = how.heads * how.dim;
   CHECK(width(q) == size && width(k) == size && width(v) == size && width(f) == size && width(b) == how.heads,
         "kda of {} heads of {}", how.heads, how.dim);
-  return append(OpKind::kda, "kda", {q, k, v, f, b}, size, rows(q), how, {a_log.id, dt_bias.id}, {state});
+  return append(OpKind::kda, "kda", {q, k, v, f, b}, size, rows(q), how, {a_log.id, dt_bias.id},
+                with_kept_rows(state, how.heads, how.kept_floats()));
 }
 
 Value Builder::gated_norm(Value x, Value z, WeightRef w, GatedNorm how) {

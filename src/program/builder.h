@@ -16,6 +16,8 @@ struct BuildOptions {
   bool hidden = false;
   // Gives the dtypes of a real checkpoint; without it matrices are bf16.
   TensorCatalog catalog = {};
+  // The most rows of a speculative run: an anchor and its drafts. Recurrences get states that keep them aside.
+  int block = 0;
 };
 
 // A handle of a weight that a model has declared.
@@ -86,6 +88,9 @@ class Builder {
   Value append(OpKind kind, std::string_view what, std::vector<Value> inputs, int64_t width, Rows rows,
                Attributes attributes = {}, std::vector<int> weights = {}, std::vector<int> states = {});
   Value all_reduce(Value x, std::string_view what);
+  // The states of a recurrence: its own, and where the program is for speculation, `kept` floats for each row of a block
+  // and head (or channel, with one head), [heads, block, kept].
+  std::vector<int> with_kept_rows(int state, int64_t heads, int64_t kept);
   WeightRef declare(Weight weight);
   DType stored_dtype(const std::string& name) const;
   Value gather(Value x, bool everywhere);

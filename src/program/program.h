@@ -78,6 +78,8 @@ struct SigmoidGate {
 };
 // The most taps of a short convolution.
 inline constexpr int64_t kMaxTaps = 16;
+// The most rows of a speculative run.
+inline constexpr int kMaxBlock = 16;
 struct ShortConv {
   int64_t channels = 0, taps = 0;
 };
@@ -86,12 +88,16 @@ struct GatedDelta {
   // ⌊j · key_heads / value_heads⌋. Input 1 is b (β = sigmoid(b)), input 2 is a, weights are A_log and dt_bias:
   // g = -exp(A_log) · softplus(a + dt_bias).
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  // Of a row that is kept aside, a value head has [k | v | b | a].
+  int64_t kept_floats() const { return key_dim + value_dim + 2; }
 };
 struct Kda {
   // Inputs are q, k, v and f [heads · dim] and b [heads]: β = sigmoid(b). Weights are A_log [heads] and dt_bias
   // [heads · dim]: a channel of the keys decays by e^γ, γ = lower_bound · sigmoid(exp(A_log) · (f + dt_bias)).
   int64_t heads = 0, dim = 0;
   float lower_bound = 0;
+  // Of a row that is kept aside, a head has [k | f | v | b].
+  int64_t kept_floats() const { return 3 * dim + 1; }
 };
 enum class Gate : uint8_t { silu, sigmoid };
 struct GatedNorm {
@@ -149,6 +155,8 @@ struct Program {
   int ranks = 1;
   // The number of input segments of a whole sum: the largest rank count that the model allows (Matmul).
   int segments = 1;
+  // The most rows of a speculative run (StepArgs); 0: the program has no place to keep them aside.
+  int block = 0;
   std::vector<Op> ops;
   std::vector<ValueInfo> values;
   std::vector<Weight> weights;

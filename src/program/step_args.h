@@ -12,12 +12,21 @@ struct Row {
   int32_t token = 0;
 };
 
-// Consecutive rows of one sequence, at consecutive positions. A run at position 0 starts from zero states.
+// Consecutive rows of one sequence, at consecutive positions.
+//
+// The rows of a speculative run may be refused, so what they would do to the states of the sequence's recurrences is kept
+// aside. The next run of the sequence first makes `replay` of them permanent, from the first on: those before its own
+// first position. (Entries of per-position states are written at once; refused ones are written over.) A run that begins,
+// replay included, at position 0 starts from zero states. A run may have no rows of its own.
 struct Run {
   int32_t sequence = 0;
   int32_t first_row = 0;
   int32_t rows = 0;
   int32_t first_position = 0;
+  int32_t replay = 0;
+  bool speculative = false;  // at most Program::block rows
+
+  bool from_zero() const { return first_position == replay; }
 };
 
 // How the token after a chosen row is picked. temperature 0 is argmax. top_k 0, top_p 1 and min_p 0 are off. The noise
@@ -38,7 +47,8 @@ struct StepArgs {
   std::vector<Sampling> sampling;  // one for each chosen row
 
   // Appends a run of tokens of a sequence; returns the index of its first row.
-  int32_t add_run(int32_t sequence, int32_t first_position, const std::vector<int32_t>& tokens);
+  int32_t add_run(int32_t sequence, int32_t first_position, const std::vector<int32_t>& tokens, int32_t replay = 0,
+                  bool speculative = false);
   void choose(int32_t row, const Sampling& how);
   void clear();
 };

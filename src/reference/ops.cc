@@ -247,52 +247,79 @@ void sigmoid_gate(const Call& c) {
   }
 }
 
-// The state is the last T - 1 inputs, [T - 1, channels], oldest first.
+// The state is the last T - 1 inputs, [T - 1, channels], oldest first. A speculative run leaves it as it was after the
+// replay, and keeps its inputs.
 void short_conv(const Call& c) {
   const auto& how = c.op.get<ShortConv>();
-  const int64_t kept = how.taps - 1;
+  const int64_t before = how.taps - 1;
   for (const Run& run : c.step.runs) {
     float* state = c.states[0] + run.sequence * c.state_size[0];
+    float* kept = c.states.size() > 1 ? c.states[1] + run.sequence * c.state_size[1] : nullptr;
     for (int64_t channel = 0; channel < how.channels; ++channel) {
-      std::vector<float> u;  // the channel's inputs: those of the state, then the run's
-      for (int64_t i = 0; i < kept; ++i)
-        u.push_back(run.first_position == 0 ? 0.0f : state[i * how.channels + channel]);
+      std::vector<float> u;  // the channel's inputs: those of the state, those replayed, then the run's
+      for (int64_t i = 0; i < before; ++i) u.push_back(run.from_zero() ? 0.0f : state[i * how.channels + channel]);
+      for (int64_t t = 0; t < run.replay; ++t) u.push_back(kept[t * how.channels + channel]);
       for (int64_t t = 0; t < run.rows; ++t) u.push_back(c.in[0][(run.first_row + t) * c.width + channel]);
       for (int64_t t = 0; t < run.rows; ++t) {
         double sum = 0;
         for (int64_t tap = 0; tap < how.taps; ++tap) {
-          sum += double{c.weights[0][channel * how.taps + tap]} * u[static_cast<size_t>(t + tap)];
+          sum += double{c.weights[0][channel * how.taps + tap]} * u[static_cast<size_t>(run.replay + t + tap)];
         }
         c.out[(run.first_row + t) * c.width + channel] = static_cast<float>(silu(sum));
+        if (run.speculative) kept[t * how.channels + channel] = u[static_cast<size_t>(before + run.replay + t)];
       }
-      for (int64_t i = 0; i < kept; ++i) state[i * how.channels + channel] = u[static_cast<size_t>(run.rows + i)];
+      const int64_t permanent = run.replay + (run.speculative ? 0 : run.rows);
+      for (int64_t i = 0; i < before; ++i) state[i * how.channels + channel] = u[static_cast<size_t>(permanent + i)];
     }
   }
 }
 
 namespace {
 
-// One row through one value head: S ← e^g S, S ← S + k (β (v - S^T k))^T, y = S^T q. S is [key_dim, value_dim].
-void delta_row(const Call& c, const GatedDelta& how, int64_t row, int64_t head, float* s) {
-  const int64_t keys = how.key_heads * how.key_dim;
-  const int64_t key_head = head * how.key_heads / how.value_heads;
-  const float* x = c.in[0] + row * c.in_width[0];
-  const auto q =
-      l2_normalised(x + key_head * how.key_dim, how.key_dim, 1 / std::sqrt(static_cast<double>(how.key_dim)));
-  const auto k = l2_normalised(x + keys + key_head * how.key_dim, how.key_dim, 1);
-  const float* v = x + 2 * keys + head * how.value_dim;
-  const double beta = sigmoid(c.in[1][row * how.value_heads + head]);
-  const double a = double{c.in[2][row * how.value_heads + head]} + c.weights[1][head];
+// Runs a recurrence over each run: `keep` writes what a row needs of one head to an entry, `advance` takes an entry
+// through the head's state and writes the output of its row (none for a row of -1).
+template <class Keep, class Advance>
+void recur(const Call& c, int64_t heads, int64_t cells, int64_t kept_floats, Keep keep, Advance advance) {
+  std::vector<float> fresh(static_cast<size_t>(kept_floats)), copy;
+  for (const Run& run : c.step.runs) {
+    for (int64_t head = 0; head < heads; ++head) {
+      float* state = c.states[0] + run.sequence * c.state_size[0] + head * cells;
+      float* kept = nullptr;
+      if (c.states.size() > 1) kept = c.states[1] + run.sequence * c.state_size[1] + head * (c.state_size[1] / heads);
+      if (run.from_zero()) std::fill(state, state + cells, 0.0f);
+      for (int64_t t = 0; t < run.replay; ++t) advance(head, kept + t * kept_floats, state, -1);
+      copy.assign(state, state + cells);
+      for (int64_t t = 0; t < run.rows; ++t) {
+        float* entry = run.speculative ? kept + t * kept_floats : fresh.data();
+        keep(run.first_row + t, head, entry);
+        advance(head, entry, run.speculative ? copy.data() : state, run.first_row + t);
+      }
+    }
+  }
+}
+
+// One row through one value head: S ← e^g S, S ← S + k (β (v - S^T k))^T, y = S^T q. S is [key_dim, value_dim], `entry`
+// [k | v | b | a].
+void delta_row(const Call& c, const GatedDelta& how, int64_t head, const float* entry, float* s, int64_t row) {
+  const auto k = l2_normalised(entry, how.key_dim, 1);
+  const float* v = entry + how.key_dim;
+  const double beta = sigmoid(v[how.value_dim]);
+  const double a = double{v[how.value_dim + 1]} + c.weights[1][head];
   const double decay = std::exp(-std::exp(double{c.weights[0][head]}) * softplus(a));
   for (int64_t j = 0; j < how.value_dim; ++j) {
     double read = 0;
     for (int64_t i = 0; i < how.key_dim; ++i) read += k[static_cast<size_t>(i)] * decay * s[i * how.value_dim + j];
-    double y = 0;
     for (int64_t i = 0; i < how.key_dim; ++i) {
       float& cell = s[i * how.value_dim + j];
       cell = static_cast<float>(decay * cell + k[static_cast<size_t>(i)] * beta * (v[j] - read));
-      y += q[static_cast<size_t>(i)] * cell;
     }
+  }
+  if (row < 0) return;
+  const float* q_of_head = c.in[0] + row * c.in_width[0] + head * how.key_heads / how.value_heads * how.key_dim;
+  const auto q = l2_normalised(q_of_head, how.key_dim, 1 / std::sqrt(static_cast<double>(how.key_dim)));
+  for (int64_t j = 0; j < how.value_dim; ++j) {
+    double y = 0;
+    for (int64_t i = 0; i < how.key_dim; ++i) y += q[static_cast<size_t>(i)] * s[i * how.value_dim + j];
     c.out[row * c.width + head * how.value_dim + j] = static_cast<float>(y);
   }
 }
@@ -301,38 +328,45 @@ void delta_row(const Call& c, const GatedDelta& how, int64_t row, int64_t head, 
 
 void gated_delta(const Call& c) {
   const auto& how = c.op.get<GatedDelta>();
-  const int64_t cells = how.key_dim * how.value_dim;
-  for (const Run& run : c.step.runs) {
-    float* state = c.states[0] + run.sequence * c.state_size[0];
-    if (run.first_position == 0) std::fill(state, state + how.value_heads * cells, 0.0f);
-    for (int64_t row = run.first_row; row < run.first_row + run.rows; ++row) {
-      for (int64_t head = 0; head < how.value_heads; ++head) delta_row(c, how, row, head, state + head * cells);
-    }
-  }
+  const int64_t keys = how.key_heads * how.key_dim;
+  const auto keep = [&](int64_t row, int64_t head, float* entry) {
+    const float* x = c.in[0] + row * c.in_width[0];
+    entry = std::copy_n(x + keys + head * how.key_heads / how.value_heads * how.key_dim, how.key_dim, entry);
+    entry = std::copy_n(x + 2 * keys + head * how.value_dim, how.value_dim, entry);
+    entry[0] = c.in[1][row * how.value_heads + head];
+    entry[1] = c.in[2][row * how.value_heads + head];
+  };
+  recur(c, how.value_heads, how.key_dim * how.value_dim, how.kept_floats(), keep,
+        [&](int64_t head, const float* entry, float* s, int64_t row) { delta_row(c, how, head, entry, s, row); });
 }
 
 namespace {
 
-// One row through one head: S ← diag(e^γ) S, S ← S + k (β (v - S^T k))^T, y = S^T q. S is [dim, dim].
-void kda_row(const Call& c, const Kda& how, int64_t row, int64_t head, float* s) {
-  const int64_t dim = how.dim, at = row * how.heads * dim + head * dim;
-  const auto q = l2_normalised(c.in[0] + at, dim, 1 / std::sqrt(static_cast<double>(dim)));
-  const auto k = l2_normalised(c.in[1] + at, dim, 1);
-  const double beta = sigmoid(c.in[4][row * how.heads + head]);
+// One row through one head: S ← diag(e^γ) S, S ← S + k (β (v - S^T k))^T, y = S^T q. S is [dim, dim], `entry`
+// [k | f | v | b].
+void kda_row(const Call& c, const Kda& how, int64_t head, const float* entry, float* s, int64_t row) {
+  const int64_t dim = how.dim;
+  const auto k = l2_normalised(entry, dim, 1);
+  const float *f = entry + dim, *v = entry + 2 * dim;
+  const double beta = sigmoid(entry[3 * dim]);
   std::vector<double> decay;
   for (int64_t i = 0; i < dim; ++i) {
-    const double f = double{c.in[3][at + i]} + c.weights[1][head * dim + i];
-    decay.push_back(std::exp(how.lower_bound * sigmoid(std::exp(double{c.weights[0][head]}) * f)));
+    const double rate = std::exp(double{c.weights[0][head]});
+    decay.push_back(std::exp(how.lower_bound * sigmoid(rate * (double{f[i]} + c.weights[1][head * dim + i]))));
   }
   for (int64_t j = 0; j < dim; ++j) {
-    double read = 0, y = 0;
+    double read = 0;
     const auto old = [&](int64_t i) { return decay[static_cast<size_t>(i)] * s[i * dim + j]; };
     for (int64_t i = 0; i < dim; ++i) read += k[static_cast<size_t>(i)] * old(i);
-    const double delta = beta * (c.in[2][at + j] - read);
-    for (int64_t i = 0; i < dim; ++i) {
-      s[i * dim + j] = static_cast<float>(old(i) + k[static_cast<size_t>(i)] * delta);
-      y += q[static_cast<size_t>(i)] * s[i * dim + j];
-    }
+    const double delta = beta * (v[j] - read);
+    for (int64_t i = 0; i < dim; ++i) s[i * dim + j] = static_cast<float>(old(i) + k[static_cast<size_t>(i)] * delta);
+  }
+  if (row < 0) return;
+  const int64_t at = row * how.heads * dim + head * dim;
+  const auto q = l2_normalised(c.in[0] + at, dim, 1 / std::sqrt(static_cast<double>(dim)));
+  for (int64_t j = 0; j < dim; ++j) {
+    double y = 0;
+    for (int64_t i = 0; i < dim; ++i) y += q[static_cast<size_t>(i)] * s[i * dim + j];
     c.out[at + j] = static_cast<float>(y);
   }
 }
@@ -341,14 +375,13 @@ void kda_row(const Call& c, const Kda& how, int64_t row, int64_t head, float* s)
 
 void kda(const Call& c) {
   const auto& how = c.op.get<Kda>();
-  const int64_t cells = how.dim * how.dim;
-  for (const Run& run : c.step.runs) {
-    float* state = c.states[0] + run.sequence * c.state_size[0];
-    if (run.first_position == 0) std::fill(state, state + how.heads * cells, 0.0f);
-    for (int64_t row = run.first_row; row < run.first_row + run.rows; ++row) {
-      for (int64_t head = 0; head < how.heads; ++head) kda_row(c, how, row, head, state + head * cells);
-    }
-  }
+  const auto keep = [&](int64_t row, int64_t head, float* entry) {
+    const int64_t at = row * how.heads * how.dim + head * how.dim;
+    for (const size_t input : {1, 3, 2}) entry = std::copy_n(c.in[input] + at, how.dim, entry);
+    entry[0] = c.in[4][row * how.heads + head];
+  };
+  recur(c, how.heads, how.dim * how.dim, how.kept_floats(), keep,
+        [&](int64_t head, const float* entry, float* s, int64_t row) { kda_row(c, how, head, entry, s, row); });
 }
 
 void gated_norm(const Call& c) {

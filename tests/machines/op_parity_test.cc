@@ -320,6 +320,46 @@ TEST(OpParity, KdaWithExtremeGates) {
   }
 }
 
+// Runs of two sequences whose rows are partly refused: all, none or some of a block become permanent, also of one that
+// began a text; then rows that are permanent at once.
+std::vector<StepArgs> speculative_steps() {
+  std::vector<StepArgs> steps(7);
+  const auto add = [](StepArgs& step, int sequence, int position, int rows, int first_token, int replay, bool speculative) {
+    std::vector<int32_t> ids;
+    for (int i = 0; i < rows; ++i) ids.push_back((first_token + i) % kTokens);
+    step.add_run(sequence, position, ids, replay, speculative);
+  };
+  add(steps[0], 0, 0, 20, 0, 0, false);
+  add(steps[1], 0, 20, 8, 3, 0, true);
+  add(steps[2], 0, 25, 6, 9, 5, true);   // some
+  add(steps[2], 1, 0, 7, 1, 0, true);    // a text that begins with a block
+  add(steps[3], 0, 25, 3, 11, 0, true);  // none
+  add(steps[3], 1, 2, 1, 4, 2, true);
+  add(steps[4], 1, 3, 0, 0, 1, false);   // no rows of its own
+  add(steps[5], 0, 28, 19, 2, 3, false);  // all, and then more than are prepared at once
+  add(steps[5], 1, 3, 2, 2, 0, false);
+  add(steps[6], 0, 0, 1, 5, 0, true);  // another text in a used slot
+  for (StepArgs& step : steps) choose_all(step);
+  return steps;
+}
+
+TEST(OpParity, RecurrencesKeepRefusedRowsOutOfTheirStates) {
+  for (const int64_t dim : {16, 80}) {
+    Builder b({.block = 8}, 1);
+    const Value u = source(b, "u", 33);
+    b.output("conv", b.short_conv(u, b.vector("taps", {33, 1, 4}), b.per_sequence("conv", {3, 33})));
+    const GatedDelta delta = {1, 2, dim, 48};
+    const Value qkv = source(b, "qkv", 2 * dim + 2 * 48);
+    b.output("delta", b.gated_delta(qkv, source(b, "b", 2), source(b, "a", 2), b.vector("A", {2}), b.vector("dt", {2}),
+                                    b.per_sequence("delta", {2, dim, 48}), delta));
+    const Kda kda = {2, dim, -5.0f};
+    const Value q = source(b, "q", 2 * dim), k = source(b, "k", 2 * dim), v = source(b, "v", 2 * dim);
+    b.output("kda", b.kda(q, k, v, source(b, "f", 2 * dim), source(b, "beta", 2), b.vector("A_log", {2}),
+                          b.vector("dt_bias", {2 * dim}), b.per_sequence("kda", {2, dim, dim}), kda));
+    Parity(std::move(b).build(), kClose).run(speculative_steps());
+  }
+}
+
 TEST(OpParity, GatedNormOfHeads) {
   for (const Gate gate : {Gate::silu, Gate::sigmoid}) {
     for (const int64_t dim : {1, 16, 31, 48}) {

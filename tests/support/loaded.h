@@ -20,12 +20,13 @@ struct Loaded {
   std::unique_ptr<Machine> machine;
 };
 
-inline Loaded load_model(const std::filesystem::path& directory, int ranks, const MachineOptions& options, bool hidden = false) {
+inline Loaded load_model(const std::filesystem::path& directory, int ranks, const MachineOptions& options, bool hidden = false,
+                         int block = 0) {
   Loaded loaded;
   loaded.checkpoint = std::make_unique<Checkpoint>(directory);
   const auto config = directory / "config.json";
   loaded.model = make_model(read_json(config), config.string());
-  Program program = loaded.model->build({ranks, hidden, loaded.checkpoint->catalog()});
+  Program program = loaded.model->build({ranks, hidden, loaded.checkpoint->catalog(), block});
   check_tensors(*loaded.checkpoint, program.weights, [&](const std::string& name) { return loaded.model->ignores(name); });
   loaded.machine = make_cpu_machine(std::move(program), options);
   loaded.machine->load(CheckpointTape(*loaded.checkpoint), nullptr);

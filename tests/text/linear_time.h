@@ -18,7 +18,8 @@ inline double thread_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Runs sizes `n` and 2n. Twice the size may take at most 2.5 times as long; what takes quadratic time needs four times.
+// Runs sizes `n` and 2n. Twice the size may take at most 3.2 times as long (memory that no longer fits a cache adds
+// to twice); what takes quadratic time needs four times.
 // Shared caches can still disturb a measurement, so the best of up to 20 counts.
 inline void expect_linear_time(size_t n, const std::function<void(size_t)>& run) {
   double once = std::numeric_limits<double>::infinity(), twice = once;
@@ -29,7 +30,7 @@ inline void expect_linear_time(size_t n, const std::function<void(size_t)>& run)
     run(2 * n);
     once = std::min(once, middle - begin);
     twice = std::min(twice, thread_seconds() - middle);
-    if (twice < 2.5 * once) return;
+    if (twice < 3.2 * once) return;
     // Time that grows so fast that 20 rounds would be minutes needs no second look.
     if (twice > 10) break;
   }

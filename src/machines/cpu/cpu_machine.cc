@@ -180,6 +180,7 @@ void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
   c.op = &op;
   c.rank = rank;
   c.ranks = program_.ranks;
+  c.block = program_.block;
   for (const Value input : op.inputs) {
     c.in.push_back(buffer(input, memory));
     c.in_width.push_back(program_.info(input).width);
@@ -286,12 +287,14 @@ void CpuMachine::load_part(const TapeSource& source, int worker, Progress* progr
 }
 
 void CpuMachine::check_step(const StepArgs& args) const {
-  CHECK(!args.rows.empty() && static_cast<int>(args.rows.size()) <= options_.max_rows, "{} rows of {}",
+  CHECK(!args.runs.empty() && static_cast<int>(args.rows.size()) <= options_.max_rows, "{} rows of {}",
         args.rows.size(), options_.max_rows);
   for (const Run& run : args.runs) {
-    CHECK(run.sequence >= 0 && run.sequence < options_.max_sequences && run.first_position >= 0 &&
+    CHECK(run.sequence >= 0 && run.sequence < options_.max_sequences && run.first_position >= run.replay &&
               run.first_position + run.rows <= options_.context,
           "sequence {}, positions {}+{}", run.sequence, run.first_position, run.rows);
+    CHECK(run.replay >= 0 && run.replay <= program_.block && (!run.speculative || run.rows <= program_.block),
+          "{} rows, of which {} are replayed, in a block of {}", run.rows, run.replay, program_.block);
   }
   CHECK(args.sampling.size() == args.chosen.size() && static_cast<int>(args.chosen.size()) <= options_.max_chosen,
         "{} chosen rows of {}", args.chosen.size(), options_.max_chosen);

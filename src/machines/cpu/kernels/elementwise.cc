@@ -74,20 +74,41 @@ HWY_INLINE void LoadTaps(const float* taps_of, int64_t taps, int64_t count, floa
   }
 }
 
-// Sixteen channels of a run: y_t = silu(Σ_τ w_τ u_{t-T+1+τ}), taps in order, oldest first. The state is the last T - 1
-// inputs, [T - 1, channels], oldest first.
-HWY_INLINE void ConvChannels(const OpContext& c, const Run& run, int64_t channel, int64_t count, float* history) {
-  const int64_t taps = c.op->get<ShortConv>().taps;
-  const int64_t width = c.out_width;
-  HWY_ALIGN float w[kMaxTaps * 16];
+// The T - 1 inputs before a run's rows, [T - 1, 16], oldest first, for `count` channels from `channel` on: the state
+// [T - 1, width], and of the rows kept aside [rows, width] those that become permanent.
+HWY_INLINE void InputsBefore(const Run& run, const float* state, const float* kept, int64_t taps, int64_t width,
+                             int64_t channel, int64_t count, float* before) {
+  for (int64_t h = 0; h < taps - 1; ++h) {
+    const int64_t at = run.replay + h;  // in the state, then in the kept rows
+    float* to = before + h * 16;
+    if (at >= taps - 1) {
+      std::copy_n(kept + (at - taps + 1) * width + channel, count, to);
+    } else if (run.from_zero()) {
+      std::fill_n(to, count, 0.0f);
+    } else {
+      std::copy_n(state + at * width + channel, count, to);
+    }
+  }
+}
+
+// Sixteen channels of a run: y_t = silu(Σ_τ w_τ u_{t-T+1+τ}), taps in order, oldest first. The state becomes the last
+// T - 1 inputs of what is permanent; a speculative run's inputs are kept aside.
+HWY_INLINE void ConvChannels(const OpContext& c, const Run& run, int64_t channel, int64_t count) {
+  const int64_t taps = c.op->get<ShortConv>().taps, width = c.out_width;
+  float* state = c.state[0] + run.sequence * c.state_stride[0];
+  float* kept = c.kept_rows(run, 0, width);
+  HWY_ALIGN float w[kMaxTaps * 16], before[kMaxTaps * 16];
   LoadTaps(c.plain_weight(0) + channel * taps, taps, count, w);
-  for (int64_t row = run.first_row; row < run.first_row + run.rows; ++row) {
+  InputsBefore(run, state, kept, taps, width, channel, count, before);
+  // The input `t` rows after the run's first.
+  const auto input = [&](int64_t t) {
+    return t >= 0 ? c.in[0] + (run.first_row + t) * width + channel : before + (t + taps - 1) * 16;
+  };
+  for (int64_t t = 0; t < run.rows; ++t) {
     V sum[kVectors];
     for (auto& s : sum) s = hn::Zero(D());
     for (int64_t tap = 0; tap < taps; ++tap) {
-      const int64_t source = row - taps + 1 + tap;  // a row of the run, or of the history before it
-      const float* u = source >= run.first_row ? c.in[0] + source * width + channel
-                                               : history + (source - run.first_row + taps - 1) * width + channel;
+      const float* u = input(t - taps + 1 + tap);
       for (int64_t j = 0; j < kVectors; ++j) {
         const int64_t left = std::clamp<int64_t>(count - j * kN, 0, kN);
         sum[j] = hn::MulAdd(hn::Load(D(), w + tap * 16 + j * kN), LoadFirst(u + j * kN, left), sum[j]);
@@ -96,29 +117,23 @@ HWY_INLINE void ConvChannels(const OpContext& c, const Run& run, int64_t channel
     for (int64_t j = 0; j < kVectors; ++j) {
       const int64_t left = std::clamp<int64_t>(count - j * kN, 0, kN);
       hn::BlendedStore(Silu(sum[j]), hn::FirstN(D(), static_cast<size_t>(left)), D(),
-                       c.out + row * width + channel + j * kN);
+                       c.out + (run.first_row + t) * width + channel + j * kN);
     }
   }
-  const int64_t kept = taps - 1;
-  for (int64_t h = 0; h < kept; ++h) {
-    const int64_t source = run.first_row + run.rows - kept + h;
-    const float* u = source >= run.first_row ? c.in[0] + source * width + channel
-                                             : history + (source - run.first_row + kept) * width + channel;
-    std::copy(u, u + count, history + h * width + channel);
+  const int64_t permanent = run.speculative ? 0 : run.rows;
+  for (int64_t h = 0; h < taps - 1; ++h) {
+    std::copy_n(input(permanent - taps + 1 + h), count, state + h * width + channel);
+  }
+  for (int64_t t = 0; t < run.rows && run.speculative; ++t) {
+    std::copy_n(input(t), count, kept + t * width + channel);
   }
 }
 
 void RunShortConv(const OpContext& c, const StepArgs& step, Part part, Scratch) {
   const Range channels = part.of(c.out_width, kLanes);
-  const int64_t kept = c.op->get<ShortConv>().taps - 1;
   for (const Run& run : step.runs) {
-    float* history = c.state[0] + run.sequence * c.state_stride[0];
     for (int64_t channel = channels.begin; channel < channels.end; channel += kLanes) {
-      const int64_t count = std::min(kLanes, channels.end - channel);
-      if (run.first_position == 0) {
-        for (int64_t h = 0; h < kept; ++h) std::fill_n(history + h * c.out_width + channel, count, 0.0f);
-      }
-      ConvChannels(c, run, channel, count, history);
+      ConvChannels(c, run, channel, std::min(kLanes, channels.end - channel));
     }
   }
 }

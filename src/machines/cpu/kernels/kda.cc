@@ -21,21 +21,30 @@ HWY_INLINE void Decays(const float* f, const float* dt_bias, float rate, float l
   }
 }
 
-// All rows of a run, one after the other, through one head.
+// A run through one head. Of a row that is kept aside, the head has [k | f | v | b].
 void RunKdaHead(const OpContext& c, const Kda& how, const Run& run, int64_t head, float* scratch) {
   const int64_t dim = how.dim;
   float* s = c.state[0] + run.sequence * c.state_stride[0] + head * dim * dim;
-  if (run.first_position == 0) std::fill(s, s + dim * dim, 0.0f);
+  float* kept = c.kept_rows(run, head, how.kept_floats());
   const float rate = Exp1(c.plain_weight(0)[head]);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
-  float *q = scratch, *k = scratch + dim, *decay = scratch + 2 * dim;
-  for (int64_t row = run.first_row; row < run.first_row + run.rows; ++row) {
+  const auto add = [&](RowSet& set, const float* q, const float* k, const float* v, const float* f, float b, float* out) {
+    Decays(f, c.plain_weight(1) + head * dim, rate, how.lower_bound, dim, set.Add(q, k, v, b, out));
+  };
+  const auto add_kept = [&](RowSet& set, int64_t t) {
+    const float* k = kept + t * how.kept_floats();
+    add(set, nullptr, k, k + 2 * dim, k + dim, k[3 * dim], nullptr);
+  };
+  const auto add_row = [&](RowSet& set, int64_t row) {
     const int64_t at = row * c.out_width + head * dim;
-    Normalise(c.in[0] + at, dim, scale, q);
-    Normalise(c.in[1] + at, dim, 1.0f, k);
-    Decays(c.in[3] + at, c.plain_weight(1) + head * dim, rate, how.lower_bound, dim, decay);
-    const float beta = Sigmoid1(c.in[4][row * c.in_width[4] + head]);
-    UpdateState({q, k, decay, beta}, c.in[2] + at, s, dim, dim, c.out + at);
+    const float b = c.in[4][row * c.in_width[4] + head];
+    add(set, c.in[0] + at, c.in[1] + at, c.in[2] + at, c.in[3] + at, b, c.out + at);
+  };
+  RunState(run, s, dim, dim, scratch, add_kept, add_row);
+  for (int64_t t = 0; t < run.rows && run.speculative; ++t) {
+    const int64_t row = run.first_row + t, at = row * c.out_width + head * dim;
+    float* entry = kept + t * how.kept_floats();
+    for (const size_t input : {1, 3, 2}) entry = std::copy_n(c.in[input] + at, dim, entry);
+    entry[0] = c.in[4][row * c.in_width[4] + head];
   }
 }
 
@@ -60,7 +69,7 @@ void run_kda(const OpContext& c, const StepArgs& step, Part part, Scratch scratc
 }
 
 int64_t kda_scratch_floats(const Kda& how) {
-  return 3 * how.dim;
+  return delta_scratch_floats(how.dim);
 }
 
 }  // namespace megalith

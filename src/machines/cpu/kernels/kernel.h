@@ -23,6 +23,7 @@ struct OpContext {
   std::vector<TreeSum> tree;              // the order of a sum over ranks
   float* out = nullptr;                   // [rows, out_width]
   int64_t out_width = 0;
+  int64_t block = 0;         // Program::block
   bool chosen_rows = false;  // the op works on StepArgs::chosen, not on all rows
   std::array<const std::byte*, 2> weight = {};
   std::array<const Weight*, 2> weight_info = {};
@@ -36,6 +37,11 @@ struct OpContext {
     return static_cast<int64_t>(chosen_rows ? step.chosen.size() : step.rows.size());
   }
   const float* plain_weight(size_t i) const { return reinterpret_cast<const float*>(weight[i]); }
+  // What a recurrence keeps of a run's speculative rows (its second state), for a head: [rows, floats]. Null where the
+  // program has no place for it.
+  float* kept_rows(const Run& run, int64_t head, int64_t floats) const {
+    return state[1] ? state[1] + run.sequence * state_stride[1] + head * block * floats : nullptr;
+  }
 };
 
 // Which part of an op a task is.
@@ -91,6 +97,7 @@ void run_sample(const OpContext&, const StepArgs&, Part, Scratch);
 std::vector<float> rope_frequencies(const Rope& how);
 int64_t matmul_scratch_floats(const Matmul& how);
 int64_t attend_scratch_floats(const Attend& how);
+int64_t delta_scratch_floats(int64_t key_dim);
 int64_t gated_delta_scratch_floats(const GatedDelta& how);
 int64_t kda_scratch_floats(const Kda& how);
 int64_t route_scratch_floats(const Route& how);

@@ -1,0 +1,188 @@
+// The law of speculation: whatever is guessed, the text and, after it, all states are those of plain decoding, bit for bit.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/engine.h"
+#include "tests/support/golden.h"
+#include "tests/support/loaded.h"
+#include "tests/support/random_weights.h"
+
+namespace megalith {
+namespace {
+
+constexpr int kContext = 96;
+constexpr int kBlock = 8;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kScripts = 15;
+#else
+constexpr uint64_t kScripts = 200;
+#endif
+
+// Numbers that depend on a seed and on how many were drawn.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : seed_(seed) {}
+  int64_t below(int64_t n) {
+    const auto x = static_cast<int64_t>((random_number(seed_, drawn_++) + 1) / 2 * static_cast<float>(n));
+    return std::clamp<int64_t>(x, 0, n - 1);
+  }
+
+ private:
+  const uint64_t seed_;
+  uint64_t drawn_ = 0;
+};
+
+struct Family {
+  const char* directory;
+  int32_t vocabulary;
+  int ranks;
+};
+
+void PrintTo(const Family& family, std::ostream* out) { *out << family.directory; }
+
+MachineOptions options_of(int threads) {
+  return {.threads = threads, .max_rows = 64, .max_chosen = 48, .max_sequences = 4, .context = kContext};
+}
+
+// A request that ends early or late, by a token, by its budget, or where the context does.
+Request random_request(Dice& dice, int32_t vocabulary) {
+  Request request;
+  const int64_t size = 1 + dice.below(dice.below(4) == 0 ? kContext - 8 : 12);
+  for (int64_t i = 0; i < size; ++i) request.prompt.push_back(static_cast<int32_t>(dice.below(vocabulary)));
+  request.max_tokens = 1 + dice.below(30);
+  if (dice.below(2) == 0) {
+    request.sampling = {.temperature = 0.5f + static_cast<float>(dice.below(3)), .top_k = static_cast<int32_t>(dice.below(3) * 20),
+                        .top_p = 0.9f, .seed = static_cast<uint64_t>(dice.below(1000))};
+  }
+  for (int64_t i = dice.below(3) * vocabulary / 12; i > 0; --i) {
+    request.end_tokens.push_back(static_cast<int32_t>(dice.below(vocabulary)));
+  }
+  return request;
+}
+
+struct Outcome {
+  std::vector<int32_t> tokens;
+  Finish finish = Finish::running;
+  std::vector<std::vector<float>> states;  // of every state and rank
+};
+
+// All states of a sequence that has had `positions` rows, without the rows that are kept aside.
+std::vector<std::vector<float>> states_of(const Machine& machine, int slot, int positions) {
+  std::vector<std::vector<float>> all;
+  const Program& program = machine.program();
+  for (int state = 0; state < static_cast<int>(program.states.size()); ++state) {
+    if (program.states[static_cast<size_t>(state)].name.ends_with(".kept")) continue;
+    for (int rank = 0; rank < program.ranks; ++rank) all.push_back(machine.read_state(state, rank, slot, positions));
+  }
+  return all;
+}
+
+Outcome outcome(const Machine& machine, const Generation& g) {
+  const auto positions = static_cast<int>(g.prompt.size() + g.tokens.size()) - 1;
+  return {g.tokens, g.finish, states_of(machine, 0, positions)};
+}
+
+Outcome plain(Machine& machine, int32_t vocabulary, const Request& request) {
+  Engine engine(machine, vocabulary, 64);
+  const auto id = engine.add(request);
+  engine.run();
+  return outcome(machine, engine.generation(id));
+}
+
+// Guesses by a script: right for some tokens, then wrong or random, of a random number.
+Drafter scripted(Dice& dice, const std::vector<int32_t>& truth, int32_t vocabulary) {
+  return [&dice, truth, vocabulary](const Generation& g, int64_t most) {
+    std::vector<int32_t> guesses;
+    const int64_t wanted = dice.below(most + 1), right = dice.below(wanted + 1);
+    for (int64_t i = 0; i < wanted; ++i) {
+      const size_t at = g.tokens.size() + static_cast<size_t>(i);
+      const bool knows = i < right && at < truth.size();
+      guesses.push_back(knows ? truth[at] : static_cast<int32_t>(dice.below(vocabulary)));
+    }
+    return guesses;
+  };
+}
+
+void expect_same(const Outcome& got, const Outcome& want, const std::string& what) {
+  ASSERT_EQ(got.tokens, want.tokens) << what;
+  EXPECT_EQ(got.finish, want.finish) << what;
+  ASSERT_EQ(got.states.size(), want.states.size());
+  for (size_t i = 0; i < want.states.size(); ++i) {
+    ASSERT_EQ(got.states[i].size(), want.states[i].size());
+    ASSERT_EQ(std::memcmp(got.states[i].data(), want.states[i].data(), want.states[i].size() * 4), 0) << what << ", state " << i;
+  }
+}
+
+class Law : public testing::TestWithParam<Family> {};
+
+TEST_P(Law, AnyGuessesGiveTheTextAndTheStatesOfPlainDecoding) {
+  const Family family = GetParam();
+  const auto directory = test_data(family.directory);
+  const Loaded target = load_model(directory, 1, options_of(1));
+  const Loaded drafted = load_model(directory, family.ranks, options_of(2), false, kBlock);
+  const Loaded target_of_ranks = load_model(directory, family.ranks, options_of(2));
+  for (uint64_t script = 0; script < kScripts; ++script) {
+    Dice dice(1000 + script);
+    const Request request = random_request(dice, family.vocabulary);
+    const Outcome whole = plain(*target.machine, family.vocabulary, request);
+    const Outcome want = plain(*target_of_ranks.machine, family.vocabulary, request);
+    EXPECT_EQ(want.tokens, whole.tokens);
+    Engine engine(*drafted.machine, family.vocabulary, 64,
+                  {.width = static_cast<int>(2 + dice.below(kBlock - 1)), .drafter = scripted(dice, want.tokens, family.vocabulary), .settle = true});
+    const auto id = engine.add(request);
+    engine.run();
+    expect_same(outcome(*drafted.machine, engine.generation(id)), want, "script " + std::to_string(script));
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Sequences side by side, each with its own blocks, some joining while others are in theirs.
+TEST_P(Law, AmongOtherSequencesEachTextIsTheOneAlone) {
+  const Family family = GetParam();
+  const Loaded target = load_model(test_data(family.directory), 1, options_of(2));
+  const Loaded drafted = load_model(test_data(family.directory), family.ranks, options_of(3), false, kBlock);
+  for (uint64_t script = 0; script < kScripts / 10; ++script) {
+    Dice dice(5000 + script);
+    std::vector<Request> requests;
+    std::map<std::vector<int32_t>, std::vector<int32_t>> truth;  // by prompt
+    for (int i = 0; i < 7; ++i) {
+      requests.push_back(random_request(dice, family.vocabulary));
+      truth[requests.back().prompt] = plain(*target.machine, family.vocabulary, requests.back()).tokens;
+    }
+    const Drafter drafter = [&](const Generation& g, int64_t most) {
+      return scripted(dice, truth.at(g.prompt), family.vocabulary)(g, most);
+    };
+    Engine engine(*drafted.machine, family.vocabulary, 40, {.width = 6, .drafter = drafter});
+    std::vector<Engine::Id> ids;
+    for (const Request& request : requests) ids.push_back(engine.add(request));
+    engine.run();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_EQ(engine.generation(ids[i]).tokens, truth.at(requests[i].prompt)) << "script " << script << ", request " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Law,
+                         testing::Values(Family{"qwen-a/target", 1024, 4}, Family{"kimi-a/target", 512, 2}),
+                         [](const auto& info) { return std::string(info.index == 0 ? "Qwen" : "Kimi"); });
+
+TEST(Speculation, RightGuessesTakeOneStepForABlock) {
+  const Loaded target = load_model(test_data("qwen-a/target"), 1, options_of(2));
+  const Loaded drafted = load_model(test_data("qwen-a/target"), 1, options_of(2), false, kBlock);
+  const Request request = {.prompt = {5, 6, 7}, .max_tokens = 33, .sampling = {}, .end_tokens = {}};
+  const Outcome want = plain(*target.machine, 1024, request);
+  const Drafter oracle = [&](const Generation& g, int64_t most) {
+    const auto at = want.tokens.begin() + static_cast<int64_t>(g.tokens.size());
+    return std::vector<int32_t>(at, at + std::min<int64_t>(most, want.tokens.end() - at));
+  };
+  Engine engine(*drafted.machine, 1024, 64, {.width = kBlock, .drafter = oracle});
+  const auto id = engine.add(request);
+  engine.run();
+  EXPECT_EQ(engine.generation(id).tokens, want.tokens);
+  EXPECT_EQ(engine.generation(id).accepted, (std::vector<int32_t>{7, 7, 7, 7}));  // 1 + 4 * 8 tokens
+}
+
+}  // namespace
+}  // namespace megalith
