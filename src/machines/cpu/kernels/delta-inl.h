@@ -57,8 +57,8 @@ struct RowSet {
 };
 
 // Row `r` over kColumns columns of S [key_dim, stride]: each column is a chain over key_dim. The first pass forms S^T k
-// of the decayed state; the second, which finds these columns in the cache, updates them and reads the output.
-template <int64_t kColumns>
+// of the decayed state; the second, which finds these columns in the cache, updates them and (kRead) reads the output.
+template <int64_t kColumns, bool kRead>
 HWY_INLINE void UpdateColumns(const RowSet& rows, int64_t r, int64_t column, float* s, int64_t stride) {
   constexpr int64_t kParts = kColumns / kN;
   const D d;
@@ -80,16 +80,16 @@ HWY_INLINE void UpdateColumns(const RowSet& rows, int64_t r, int64_t column, flo
     read[j] = hn::Zero(d);
   }
   for (int64_t i = 0; i < key_dim; ++i) {
-    const V k = hn::Set(d, ks[i]), q = hn::Set(d, rows.out[r] ? qs[i] : 0.0f), decay = hn::Set(d, decays[i]);
+    const V k = hn::Set(d, ks[i]), decay = hn::Set(d, decays[i]);
     HWY_UNROLL(8)
     for (int64_t j = 0; j < kParts; ++j) {
       float* cell = s + i * stride + j * kN;
       const V fresh = hn::MulAdd(k, delta[j], hn::Mul(decay, hn::LoadU(d, cell)));
       hn::StoreU(fresh, d, cell);
-      read[j] = hn::MulAdd(q, fresh, read[j]);
+      if constexpr (kRead) read[j] = hn::MulAdd(hn::Set(d, qs[i]), fresh, read[j]);
     }
   }
-  if (!rows.out[r]) return;
+  if constexpr (!kRead) return;
   HWY_UNROLL(8)
   for (int64_t j = 0; j < kParts; ++j) hn::StoreU(read[j], d, rows.out[r] + column + j * kN);
 }
@@ -100,13 +100,13 @@ template <int64_t kColumns>
 HWY_INLINE void PassColumns(const RowSet& replay, const RowSet& own, bool speculative, int64_t column, float* s,
                             int64_t stride, float* copy) {
   s += column;
-  for (int64_t r = 0; r < replay.count; ++r) UpdateColumns<kColumns>(replay, r, column, s, stride);
+  for (int64_t r = 0; r < replay.count; ++r) UpdateColumns<kColumns, false>(replay, r, column, s, stride);
   if (speculative) {
     for (int64_t i = 0; i < own.key_dim; ++i) std::copy_n(s + i * stride, kColumns, copy + i * kColumns);
     s = copy;
     stride = kColumns;
   }
-  for (int64_t r = 0; r < own.count; ++r) UpdateColumns<kColumns>(own, r, column, s, stride);
+  for (int64_t r = 0; r < own.count; ++r) UpdateColumns<kColumns, true>(own, r, column, s, stride);
 }
 
 // A run through a head's state S [key_dim, value_dim]. add_kept(set, t) and add_row(set, row) put a kept row and a row of
