@@ -8,6 +8,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/loaded.h"
 #include "tests/support/random_weights.h"
+#include "tests/support/same_bits.h"
 
 namespace megalith {
 namespace {
@@ -110,8 +111,7 @@ void expect_same(const Outcome& got, const Outcome& want, const std::string& wha
   EXPECT_EQ(got.finish, want.finish) << what;
   ASSERT_EQ(got.states.size(), want.states.size());
   for (size_t i = 0; i < want.states.size(); ++i) {
-    ASSERT_EQ(got.states[i].size(), want.states[i].size());
-    ASSERT_EQ(std::memcmp(got.states[i].data(), want.states[i].data(), want.states[i].size() * 4), 0) << what << ", state " << i;
+    ASSERT_TRUE(same_bits(got.states[i], want.states[i])) << what << ", state " << i;
   }
 }
 

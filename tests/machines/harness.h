@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,19 +12,13 @@
 #include "program/builder.h"
 #include "reference/reference.h"
 #include "tests/support/random_weights.h"
+#include "tests/support/same_bits.h"
 
 namespace megalith {
 
 // Every matrix is of this dtype.
 inline TensorCatalog all_of(DType dtype) {
   return [dtype](const std::string&) { return TensorInfo{dtype, {}}; };
-}
-
-inline bool same_bits(const float* a, const float* b, size_t size) {
-  return std::memcmp(a, b, size * sizeof(float)) == 0;
-}
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
 }
 
 // A new step with one run of tokens, of which row i has token (first_token + i) mod tokens.

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "machines/machine.h"
+#include "tests/support/same_bits.h"
 
 namespace megalith {
 
@@ -47,10 +47,6 @@ inline Transcript transcribe(Machine& machine, const std::vector<int32_t>& promp
     t.greedy.push_back(last_token(machine));
   }
   return t;
-}
-
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
 }
 
 // The states of all ranks, joined along their heads (dimension 0 of the rank's shape).
