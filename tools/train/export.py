@@ -18,21 +18,26 @@ from tokenizers import Tokenizer
 from model import PREFIX
 
 
-def export(work: Path, target: Path):
-    """All files but the chat template and the README."""
+def publish(work: Path, target: Path, tensors: dict, copied: list[str], generation_config: dict):
+    """Writes a checkpoint beside and moves it into place: tensors, files of the working folder, how to generate."""
     fresh = target.with_name(target.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    weights = torch.load(work / "weights.pt", weights_only=True)
-    tensors = {PREFIX + name: w.to(torch.bfloat16).contiguous() for name, w in weights.items()}
     save_file(tensors, str(fresh / "model.safetensors"), metadata={"format": "pt"})
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+    for name in copied:
         shutil.copy(work / name, fresh / name)
-    (fresh / "generation_config.json").write_text(json.dumps(generation(work), indent=2) + "\n")
+    (fresh / "generation_config.json").write_text(json.dumps(generation_config, indent=2) + "\n")
     target.mkdir(parents=True, exist_ok=True)
     for path in fresh.iterdir():
         path.rename(target / path.name)
     fresh.rmdir()
+
+
+def export(work: Path, target: Path):
+    """All files but the chat template and the README."""
+    weights = torch.load(work / "weights.pt", weights_only=True)
+    tensors = {PREFIX + name: w.to(torch.bfloat16).contiguous() for name, w in weights.items()}
+    publish(work, target, tensors, ["config.json", "tokenizer.json", "tokenizer_config.json"], generation(work))
 
 
 def generation(work: Path) -> dict:

@@ -8,14 +8,14 @@ first and then moved in.
 
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import mxfp4
+from export import publish
 from kimi_model import TinyKimi, load_config
 
 PREFIX = "language_model."
@@ -63,20 +63,10 @@ def load(folder: Path) -> TinyKimi:
 
 def export(work: Path, target: Path):
     """All files but the README."""
-    fresh = target.with_name(target.name + ".new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
     config = json.loads((work / "config.json").read_text())
     weights = torch.load(work / "weights.pt", weights_only=True)
-    save_file(to_tensors(weights, config["text_config"]["num_experts"]), str(fresh / "model.safetensors"),
-              metadata={"format": "pt"})
-    for name in ("config.json", "tiktoken.model", "tokenizer_config.json"):
-        shutil.copy(work / name, fresh / name)
-    (fresh / "generation_config.json").write_text(json.dumps(generation(config), indent=2) + "\n")
-    target.mkdir(parents=True, exist_ok=True)
-    for path in fresh.iterdir():
-        path.rename(target / path.name)
-    fresh.rmdir()
+    tensors = to_tensors(weights, config["text_config"]["num_experts"])
+    publish(work, target, tensors, ["config.json", "tiktoken.model", "tokenizer_config.json"], generation(config))
 
 
 def generation(config: dict) -> dict:
