@@ -140,8 +140,8 @@ void Chat::run() const {
   loaded.text.require_tokenizer();
   loaded.text.require_format();
   const Style style = terminal_style();
-  if (!machine.quiet) sampling.announce(loaded);
   if (!machine.quiet) {
+    sampling.announce(loaded);
     fmt::print("{}{} ({} layers, vocabulary {}); {}{}\n", style.dim, loaded.directory.filename().string(),
                loaded.model->layers(), loaded.model->vocabulary(), loaded.machine->describe(), style.plain);
   }

@@ -68,9 +68,10 @@ double experts_of_step(const Machine& machine) {
   const Program& program = machine.program();
   int64_t chosen = 0, layers = 0;
   for (const Op& op : program.ops) {
+    if (op.kind != OpKind::route) continue;
     const bool read = std::any_of(program.outputs.begin(), program.outputs.end(),
                                   [&](const auto& output) { return output.second == op.output; });
-    if (op.kind != OpKind::route || !read) continue;
+    if (!read) continue;
     const auto routing = machine.read(op.output);
     const auto top_k = static_cast<size_t>(op.get<Route>().top_k);
     std::set<float> ids;

@@ -55,6 +55,12 @@ double Fields::number(const std::string& name) const {
 
 double Fields::number(const std::string& name, double otherwise) const { return has(name) ? number(name) : otherwise; }
 
+float Fields::epsilon(const std::string& name, double otherwise) const {
+  const double value = number(name, otherwise);
+  if (!(value >= 0 && value <= 1)) throw error(name, "a number from 0 to 1");
+  return static_cast<float>(value);
+}
+
 bool Fields::flag(const std::string& name, bool otherwise) const {
   const nlohmann::json* value = find(name);
   if (!value) return otherwise;

@@ -9,6 +9,10 @@
 
 namespace megalith {
 
+// So that the bytes of a whole model are counted in 64 bits, whatever its configuration says.
+inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
+inline constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+
 // Reads typed fields of a configuration object. Errors name the file and the field.
 class Fields {
  public:
@@ -20,6 +24,8 @@ class Fields {
   int64_t integer(const std::string& name, int64_t least, int64_t most, int64_t otherwise) const;
   double number(const std::string& name) const;
   double number(const std::string& name, double otherwise) const;
+  // What a norm adds to a mean square: a number from 0 to 1.
+  float epsilon(const std::string& name, double otherwise) const;
   bool flag(const std::string& name, bool otherwise) const;
   std::string text(const std::string& name, const std::string& otherwise) const;
   std::vector<int64_t> integers(const std::string& name) const;

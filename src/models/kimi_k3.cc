@@ -24,9 +24,6 @@ constexpr float kLoraEps = 1e-6f;
 constexpr int kMostRanks = 32;
 constexpr int64_t kMostExpertGroups = 8;
 
-// So that the bytes of a whole model are counted in 64 bits, whatever the configuration says.
-constexpr int64_t kMaxWidth = int64_t{1} << 20;
-constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxExperts = 1 << 16;
 
 struct Config {
@@ -133,9 +130,7 @@ Config read_config(const nlohmann::json& json, const std::string& file) {
   c.vocabulary = text.integer("vocab_size", 1, kMaxVocabulary);
   c.max_positions = text.integer("max_position_embeddings", 1, int64_t{1} << 30, 32768);
   c.residual_block = text.integer("attn_res_block_size", 1, 4096);
-  const double eps = text.number("rms_norm_eps", 1e-5);
-  if (!(eps >= 0 && eps <= 1)) throw text.error("rms_norm_eps", "a number from 0 to 1");
-  c.eps = static_cast<float>(eps);
+  c.eps = text.epsilon("rms_norm_eps", 1e-5);
   if (const std::string act = text.text("hidden_act", ""); act != "situ") throw text.error("hidden_act", "situ");
   c.situ = {positive(text, "activation_situ_beta"), positive(text, "activation_situ_linear_beta")};
   if (text.flag("tie_word_embeddings", false)) throw text.error("tie_word_embeddings", "false");

@@ -26,9 +26,6 @@ struct Config {
   std::optional<bool> tied;  // absent: tied where the checkpoint has no head
 };
 
-// So that the bytes of a whole model are counted in 64 bits, whatever the configuration says.
-constexpr int64_t kMaxWidth = int64_t{1} << 20;
-constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 
 void read_attention(const Fields& text, Config& c) {
   c.heads = text.integer("num_attention_heads", 1, 4096);
@@ -98,9 +95,7 @@ Config read_config(const nlohmann::json& json, const std::string& file) {
   c.intermediate = text.integer("intermediate_size", 1, kMaxWidth);
   c.vocabulary = text.integer("vocab_size", 1, kMaxVocabulary);
   c.max_positions = text.integer("max_position_embeddings", 1, int64_t{1} << 30, 32768);
-  const double eps = text.number("rms_norm_eps", 1e-6);
-  if (!(eps >= 0 && eps <= 1)) throw text.error("rms_norm_eps", "a number from 0 to 1");
-  c.eps = static_cast<float>(eps);
+  c.eps = text.epsilon("rms_norm_eps", 1e-6);
   if (const std::string act = text.text("hidden_act", "silu"); act != "silu") throw text.error("hidden_act", "silu");
   read_attention(text, c);
   read_rope(text, c);

@@ -39,7 +39,7 @@ struct Choice {
 };
 
 // Panels of w2 that are formed for packed rows one after the other: the fewer rows, the more.
-constexpr int64_t panels_together(int64_t rows) { return kSumsTogether / rows < 4 ? 4 : kSumsTogether / rows; }
+constexpr int64_t panels_together(int64_t rows) { return std::max<int64_t>(4, kSumsTogether / rows); }
 
 // The choices of some rows, by expert; experts of this rank only. Lives in a worker's scratch.
 struct Choices {
@@ -63,7 +63,6 @@ struct Choices {
 HWY_BEFORE_NAMESPACE();
 namespace megalith::HWY_NAMESPACE {
 
-inline constexpr int64_t kPieces = 16 / kN;
 inline constexpr int64_t kMaxRows = kN == 16 ? 12 : 4;  // rows that are formed together: two vectors of sums each
 
 // Sorts the choices of rows [first, first + rows) by expert (a counting sort); of an expert's, by row.
@@ -197,11 +196,11 @@ HWY_INLINE void ContinueGroup(const uint8_t* const (&groups)[kPanels], const flo
 }
 
 // Sums of kRows rows over `inputs` inputs of kPanels panels, from zero. x is [inputs, kRows], sums [kPanels, kRows, 32].
-// Piece p of 16 / kN is outputs p·kN… and 16 + p·kN….
+// Piece p of kVectors is outputs p·kN… and 16 + p·kN….
 template <int64_t kRows, int64_t kPanels>
 HWY_INLINE void FormSums(const std::array<const uint8_t*, kPanels>& panels, const float* x, int64_t inputs, float* sums) {
   const D d;
-  for (int64_t piece = 0; piece < kPieces; ++piece) {
+  for (int64_t piece = 0; piece < kVectors; ++piece) {
     V low[kPanels][kRows], high[kPanels][kRows];
     HWY_UNROLL(12)
     for (int64_t i = 0; i < kPanels * kRows; ++i) low[i / kRows][i % kRows] = high[i / kRows][i % kRows] = hn::Zero(d);
