@@ -49,6 +49,8 @@ class Machine {
   // for what, when a worker fails to keep its deadline; the machine is then unusable.
   // With `spans`, says when each task was done.
   virtual void run(const StepArgs& args, std::vector<TaskSpan>* spans = nullptr) = 0;
+  // Of the last step, the seconds of its draft.
+  virtual double draft_seconds() const = 0;
   // An output of the last step, [rows, width], of rank 0. Valid until the next run().
   virtual std::span<const float> read(Value output) const = 0;
   // A state of a sequence on a rank: [shape], or [shape[0], positions, shape[1]] for the first `positions` positions.

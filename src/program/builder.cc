@@ -15,6 +15,7 @@ namespace {
 // "model.layers.3.mlp.gate_proj.weight" → "mlp.gate_proj": the part that tells ops of a layer apart.
 std::string_view short_name(std::string_view name) {
   if (name.ends_with(".weight")) name.remove_suffix(7);
+  if (name.starts_with(kDraftPrefix)) name.remove_prefix(kDraftPrefix.size());
   const size_t layers = name.find("layers.");
   if (layers != std::string_view::npos) name.remove_prefix(name.find('.', layers + 7) + 1);
   const size_t model = name.rfind("model.");
@@ -93,8 +94,8 @@ int Builder::per_sequence(std::string name, std::vector<int64_t> shape) {
   return static_cast<int>(program_.states.size()) - 1;
 }
 
-int Builder::per_position(std::string name, int64_t heads, int64_t dim) {
-  program_.states.push_back({std::move(name), StateInfo::Kind::per_position, {heads, dim}});
+int Builder::per_position(std::string name, int64_t heads, int64_t dim, int64_t window) {
+  program_.states.push_back({std::move(name), StateInfo::Kind::per_position, {heads, dim}, window});
   return static_cast<int>(program_.states.size()) - 1;
 }
 
@@ -158,9 +159,10 @@ Value Builder::matmul_heads(Value x, WeightRef ref, Heads heads) {
   return append(OpKind::matmul, short_name(w.name), {x}, outputs, rows(x), Matmul{1, heads}, {ref.id});
 }
 
-Value Builder::rope(Value x, int64_t heads, int64_t dim, int64_t rotary, double theta) {
-  CHECK(width(x) == heads * dim && rotary % 2 == 0 && rotary <= dim, "rope of {} over {}", rotary, dim);
-  return append(OpKind::rope, "rope", {x}, width(x), rows(x), Rope{heads, dim, rotary, theta});
+Value Builder::rope(Value x, Rope how) {
+  CHECK(width(x) == how.heads * how.dim && how.rotary % 2 == 0 && how.rotary <= how.dim, "rope of {} over {}", how.rotary,
+        how.dim);
+  return append(OpKind::rope, "rope", {x}, width(x), rows(x), how);
 }
 
 void Builder::append_kv(Value k, Value v, int k_state, int v_state) {
@@ -288,6 +290,82 @@ Value Builder::gather(Value x, bool everywhere) {
 }
 
 Value Builder::sample(Value logits) { return append(OpKind::sample, "sample", {logits}, 1, rows(logits)); }
+
+Value Builder::accept(Value tokens, Accept how) {
+  CHECK(how.block >= 1 && how.block <= kMaxBlock && rows(tokens) == Rows::chosen, "a draft block of {}", how.block);
+  program_.draft_block = static_cast<int>(how.block);
+  return append(OpKind::accept, "accept", {tokens}, 1, Rows::blocks, how);
+}
+
+Value Builder::embed(WeightRef table, Rows of, Value after) {
+  const Weight& w = weight(table);
+  const std::string_view what = short_name(w.name);
+  const Value x = append(OpKind::embed, what, {after}, w.shape[1], of, {}, {table.id});
+  return w.split.axis == Split::Axis::outputs ? all_reduce(x, what) : x;
+}
+
+Value Builder::concat(std::vector<Value> parts) {
+  int64_t total = 0;
+  for (const Value part : parts) {
+    CHECK(rows(part) == rows(parts[0]), "{} beside {}", program_.info(part).name, program_.info(parts[0]).name);
+    total += width(part);
+  }
+  const Rows of = rows(parts[0]);
+  return append(OpKind::concat, "concat", std::move(parts), total, of);
+}
+
+void Builder::append_window(Value k, Value v, int k_state, int v_state) {
+  append(OpKind::append_window, "append_window", {k, v}, 0, Rows::all, {}, {}, {k_state, v_state});
+}
+
+Value Builder::attend_block(Value q, Value k, Value v, int k_state, int v_state, AttendBlock how) {
+  CHECK(width(q) == how.heads * how.dim && width(k) == how.kv_heads * how.dim && width(v) == width(k) &&
+            how.heads % how.kv_heads == 0 && rows(q) == Rows::draft,
+        "attend_block of {} heads", how.heads);
+  return append(OpKind::attend_block, "attend_block", {q, k, v}, width(q), Rows::draft, how, {}, {k_state, v_state});
+}
+
+Value Builder::block_conv(Value x, Value dynamic, WeightRef base, BlockConv how) {
+  CHECK(width(x) == how.channels && how.channels % how.group == 0 && rows(x) == Rows::draft && how.taps <= kMaxTaps &&
+            width(dynamic) == 2 * how.taps * how.channels / how.group && (how.side == 0 || how.side == 1),
+        "{}: {} channels", weight(base).name, how.channels);
+  return append(OpKind::block_conv, short_name(weight(base).name), {x, dynamic}, how.channels, Rows::draft, how, {base.id});
+}
+
+Value Builder::candidates(Value logits, Candidates how) {
+  CHECK(rows(logits) == Rows::draft && how.top_k >= 1 && how.top_k <= width(logits) && width(logits) < (1 << 24),
+        "{} of {} candidates", how.top_k, width(logits));
+  return append(OpKind::candidates, "candidates", {logits}, 2 * how.top_k, Rows::draft, how);
+}
+
+Value Builder::lookup(Value ids, WeightRef table, int64_t count) {
+  const Weight& w = weight(table);
+  CHECK(count <= width(ids), "{}: {} ids of {}", w.name, count, width(ids));
+  const Value y = append(OpKind::lookup, short_name(w.name), {ids}, count * w.shape[1], rows(ids), Lookup{count}, {table.id});
+  return w.split.axis == Split::Axis::outputs ? all_reduce(y, short_name(w.name)) : y;
+}
+
+Value Builder::select_path(Value candidates, std::vector<Value> codebooks, SelectPath how) {
+  CHECK(width(candidates) == 2 * how.top_k && (codebooks.empty() ? how.rank == 0 : codebooks.size() == 3) &&
+            program_.draft_block >= 2,
+        "a path through {} candidates", how.top_k);
+  for (size_t i = 0; i < codebooks.size(); ++i) {
+    CHECK(width(codebooks[i]) == (i < 2 ? how.top_k : 1) * how.rank, "codebook rows of {}", how.rank);
+  }
+  std::vector<Value> inputs = {candidates};
+  inputs.insert(inputs.end(), codebooks.begin(), codebooks.end());
+  return append(OpKind::select_path, "select_path", std::move(inputs), program_.draft_block - 1, Rows::blocks, how);
+}
+
+Value Builder::pick_row(Value x, int64_t row) {
+  CHECK(rows(x) == Rows::draft && row >= 0 && row < program_.draft_block, "row {} of a block", row);
+  return append(OpKind::pick_row, "pick_row", {x}, width(x), Rows::blocks, PickRow{row});
+}
+
+Value Builder::advance(Value tokens) {
+  CHECK(rows(tokens) == Rows::blocks && width(tokens) == 1, "{} tokens of a block", width(tokens));
+  return append(OpKind::advance, "advance", {tokens}, 1, Rows::blocks);
+}
 
 void Builder::output(std::string name, Value v) { program_.outputs.emplace_back(std::move(name), v); }
 

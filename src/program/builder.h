@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,6 +11,22 @@
 
 namespace megalith {
 
+// A handle of a weight that a model has declared.
+struct WeightRef {
+  int id = -1;
+};
+
+class Builder;
+
+// What a target has that its draft reads.
+struct DraftInputs {
+  std::vector<Value> streams;  // the residual stream that enters layer 0, 1, …, and the one that leaves the last
+  WeightRef embedding, head;
+  Value tokens;  // that the step chose
+};
+// Appends a draft to a target's program.
+using DraftBuilder = std::function<void(Builder&, const DraftInputs&)>;
+
 struct BuildOptions {
   int ranks = 1;
   // Output the residual stream after the embedding and every layer as "hidden.0", "hidden.1", …
@@ -18,11 +35,7 @@ struct BuildOptions {
   TensorCatalog catalog = {};
   // The most rows of a speculative run: an anchor and its drafts. Recurrences get states that keep them aside.
   int block = 0;
-};
-
-// A handle of a weight that a model has declared.
-struct WeightRef {
-  int id = -1;
+  DraftBuilder draft = {};  // what guesses the next block, in the same step; empty: nothing
 };
 
 // Builds a Program from a model's verbs. Each verb appends one op and returns its value; shapes are checked at once.
@@ -50,13 +63,13 @@ class Builder {
   static Split split_inputs(Block block) { return {Split::Axis::inputs, {block}}; }
 
   int per_sequence(std::string name, std::vector<int64_t> shape);
-  int per_position(std::string name, int64_t heads, int64_t dim);
+  int per_position(std::string name, int64_t heads, int64_t dim, int64_t window = 0);
 
   Value embed(WeightRef table);                                      // [all, dim]; split by tokens: summed over ranks
   Value rms_norm(Value x, WeightRef w, Heads heads, float eps, bool zero_centred);
   Value matmul(Value x, WeightRef w);                                // split by inputs: summed over ranks
   Value matmul_heads(Value x, WeightRef w, Heads heads);             // each head by its own part of w
-  Value rope(Value x, int64_t heads, int64_t dim, int64_t rotary, double theta);
+  Value rope(Value x, Rope how);
   void append_kv(Value k, Value v, int k_state, int v_state);
   void append_latent(Value latent, Value kv, int state);             // the row is [latent | what of kv is beyond it]
   Value attend(Value q, int k_state, int v_state, Attend how);
@@ -78,9 +91,26 @@ class Builder {
   Value all_gather_everywhere(Value x);  // on every rank
   Value sample(Value logits);
 
+  // The draft that follows a step (Rows::draft, Rows::blocks).
+  void begin_draft() { program_.draft_begin = static_cast<int>(program_.ops.size()); }
+  Value accept(Value tokens, Accept how);                            // [blocks, 1]: guesses that were right
+  Value embed(WeightRef table, Rows of, Value after);                // tokens of draft rows or blocks, known after a value
+  Value concat(std::vector<Value> parts);
+  void append_window(Value k, Value v, int k_state, int v_state);
+  Value attend_block(Value q, Value k, Value v, int k_state, int v_state, AttendBlock how);
+  Value block_conv(Value x, Value dynamic, WeightRef base, BlockConv how);
+  Value candidates(Value logits, Candidates how);
+  Value lookup(Value ids, WeightRef table, int64_t count);           // split by tokens: summed over ranks
+  // `codebooks`: none, or the rows of the successor and the predecessor codebook for the candidates, and g.
+  Value select_path(Value candidates, std::vector<Value> codebooks, SelectPath how);
+  Value pick_row(Value x, int64_t row);                              // [blocks, width]
+  Value advance(Value tokens);
+
   void output(std::string name, Value v);
   int ranks() const { return program_.ranks; }
+  int segments() const { return program_.segments; }
   bool hidden() const { return hidden_; }
+  int64_t width(Value v) const { return program_.info(v).width; }
 
   Program build() &&;
 
@@ -95,7 +125,6 @@ class Builder {
   DType stored_dtype(const std::string& name) const;
   Value gather(Value x, bool everywhere);
   const Weight& weight(WeightRef w) const { return program_.weights[static_cast<size_t>(w.id)]; }
-  int64_t width(Value v) const { return program_.info(v).width; }
   Rows rows(Value v) const { return program_.info(v).rows; }
 
   Program program_;

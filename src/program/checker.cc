@@ -37,7 +37,8 @@ struct Place {
 
 class Checker {
  public:
-  Checker(const Program& program, const Schedule& schedule) : program_(program), schedule_(schedule) {}
+  Checker(const Program& program, const Schedule& schedule)
+      : program_(program), schedule_(schedule), once_(program.written_once()) {}
 
   std::vector<std::string> run() {
     check_tasks();
@@ -183,12 +184,13 @@ class Checker {
     const Op& op = program_.ops[static_cast<size_t>(task.op)];
     for (const Value input : op.inputs) {
       for (int rank = 0; rank < program_.ranks; ++rank) {
-        if (op.collective() || rank == task.rank) read_value(task, input, rank, step, now, clock);
+        const int of = once_[static_cast<size_t>(input.id)] ? 0 : task.rank;
+        if (op.collective() || rank == of) read_value(task, input, rank, step, now, clock);
       }
     }
     for (const int state : op.states) {
       Place& place = places_[{1, state, task.rank}];
-      if (op.kind == OpKind::attend) {
+      if (op.reads_states()) {
         if (!written(place, task, state, step) || !ordered(place.writers, clock)) {
           problem("{} reads a state before it is written", name(task));
         }
@@ -209,7 +211,7 @@ class Checker {
     for (int op = 0; op < task.op; ++op) {
       const Op& o = program_.ops[static_cast<size_t>(op)];
       const bool writes = std::find(o.states.begin(), o.states.end(), state) != o.states.end();
-      if (writes && o.kind != OpKind::attend) writer = op;
+      if (writes && !o.reads_states()) writer = op;
     }
     if (writer < 0) return true;
     const auto counter = static_cast<size_t>(writer * program_.ranks + task.rank);
@@ -246,6 +248,7 @@ class Checker {
 
   const Program& program_;
   const Schedule& schedule_;
+  const std::vector<bool> once_;  // of each value: written once, on the first rank
   std::vector<std::string> problems_;
   std::vector<Clock> clocks_;
   std::vector<int64_t> counts_;

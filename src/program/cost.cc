@@ -7,9 +7,15 @@ namespace megalith {
 
 namespace {
 
+// One row of each sequence is chosen, the logits of its last token, and one draft block follows it.
 int64_t rows_of(const Program& program, Value v, const CostArgs& args) {
-  // One row of each sequence is chosen: the logits of its last token.
-  return program.info(v).rows == Rows::chosen ? args.sequences : args.rows();
+  switch (program.info(v).rows) {
+    case Rows::all: return args.rows();
+    case Rows::chosen:
+    case Rows::blocks: return args.sequences;
+    case Rows::draft: return args.sequences * program.draft_block;
+  }
+  return 0;
 }
 
 int64_t value_bytes(const Program& program, Value v, const CostArgs& args) {
@@ -30,10 +36,14 @@ void add_state(const Program& program, const Op& op, const CostArgs& args, Cost&
       cost.state_bytes += 2 * bytes * args.sequences;
     } else {
       // Rows of a sequence share what they read of its cache.
-      cost.state_bytes += bytes * (op.kind == OpKind::attend ? args.context * args.sequences : args.rows());
+      const int64_t seen = state.window > 0 ? std::min(args.context, state.window) : args.context;
+      cost.state_bytes += bytes * (op.reads_states() ? seen * args.sequences : args.rows());
     }
   }
 }
+
+// Of its table, only rows are read.
+bool looked_up(const Op& op) { return op.kind == OpKind::embed || op.kind == OpKind::lookup; }
 
 bool of_experts(const Op& op) { return op.kind == OpKind::expert_gate || op.kind == OpKind::expert_down; }
 
@@ -66,6 +76,11 @@ double op_flops(const Program& program, const Op& op, const CostArgs& args) {
       const auto& how = op.get<Attend>();
       return 2.0 * static_cast<double>(how.heads * (how.key_dim + how.value_dim) * visible(args));
     }
+    case OpKind::attend_block: {
+      const auto& how = op.get<AttendBlock>();
+      const int64_t seen = (how.window > 0 ? std::min(args.context, how.window) : args.context) + program.draft_block;
+      return 4.0 * static_cast<double>(how.heads * how.dim * seen * rows_of(program, op.output, args));
+    }
     case OpKind::gated_delta: {
       const auto& how = op.get<GatedDelta>();
       return 7.0 * rows * static_cast<double>(how.value_heads * how.key_dim * how.value_dim);
@@ -96,8 +111,8 @@ Cost op_cost(const Program& program, const Op& op, const CostArgs& args) {
   Cost cost;
   for (const int index : op.weights) {
     const Weight& w = program.weights[static_cast<size_t>(index)];
-    if (op.kind == OpKind::embed) {
-      cost.weight_bytes += args.rows() * w.inputs(program.ranks) * dtype_bytes(w.stored) / program.ranks;
+    if (looked_up(op)) {
+      cost.weight_bytes += dtype_bytes(w.stored, value_bytes(program, op.output, args) / 4) / program.ranks;
     } else {
       const double share = chosen_share(program, op, args);
       cost.weight_bytes += std::llround(share * static_cast<double>(w.bytes(program.ranks)));
@@ -115,7 +130,7 @@ int64_t streamed_bytes(const Program& program, const CostArgs& args) {
   std::vector<bool> counted(program.weights.size());
   int64_t bytes = 0;
   for (const Op& op : program.ops) {
-    if (op.kind == OpKind::embed) continue;
+    if (looked_up(op)) continue;
     const double share = chosen_share(program, op, args);
     for (const int index : op.weights) {
       if (counted[static_cast<size_t>(index)]) continue;

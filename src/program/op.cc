@@ -8,7 +8,7 @@ namespace megalith {
 
 namespace {
 
-constexpr std::array<OpInfo, 24> kOps = {{
+constexpr std::array<OpInfo, 34> kOps = {{
     {OpKind::embed, "embed", Cut::columns, "y = E[token] of the rank that holds the token, else 0", "a row of the table"},
     {OpKind::rms_norm, "rms_norm", Cut::rows, "y = x / sqrt(mean(x²) + eps) · w, or · (1 + w) where zero-centred; per head",
      "weight"},
@@ -50,6 +50,27 @@ constexpr std::array<OpInfo, 24> kOps = {{
     {OpKind::choose_rows, "choose_rows", Cut::columns, "y = the rows whose logits the step was asked for", "activations"},
     {OpKind::all_gather, "all_gather", Cut::columns, "y = all ranks' x, joined in the order of ranks", "wire: a row"},
     {OpKind::sample, "sample", Cut::rows, "argmax over the kept set of log p + Gumbel noise(seed, position, token)",
+     "activations"},
+    {OpKind::accept, "accept", Cut::rows,
+     "a block's guesses that equal the choices before the first that does not; begins the draft's blocks after them",
+     "activations"},
+    {OpKind::concat, "concat", Cut::columns, "y = the inputs side by side", "activations"},
+    {OpKind::append_window, "append_window", Cut::heads, "writes k and v of each row at its position's slot of a window",
+     "state: k and v of the rows"},
+    {OpKind::attend_block, "attend_block", Cut::heads,
+     "y = softmax(q·K^T · scale) V over the context before the anchor, within the window, and the rows of the block",
+     "state: K and V of the window"},
+    {OpKind::block_conv, "block_conv", Cut::columns,
+     "y_t = Σ_τ (base_τ + dynamic_τ of row t and the channel's group) x_{t-τ}, within a block", "weight"},
+    {OpKind::candidates, "candidates", Cut::rows, "the k largest logits of each row, ids and values", "activations"},
+    {OpKind::lookup, "lookup", Cut::rows, "y = rows T[id] of the rank that holds the id, else 0, side by side",
+     "rows of the table"},
+    {OpKind::select_path, "select_path", Cut::rows,
+     "of each row in turn the candidate c of the greatest value_c + Σ_ρ succ_cρ pred_ρ g_ρ, pred of the one before; with the "
+     "request's noise where it samples",
+     "activations"},
+    {OpKind::pick_row, "pick_row", Cut::columns, "y = row i of each block", "activations"},
+    {OpKind::advance, "advance", Cut::rows, "y = x, which becomes the token that the next slot of each block follows",
      "activations"},
 }};
 

@@ -33,6 +33,16 @@ enum class OpKind : uint8_t {
   choose_rows,
   all_gather,
   sample,
+  accept,
+  concat,
+  append_window,
+  attend_block,
+  block_conv,
+  candidates,
+  lookup,
+  select_path,
+  pick_row,
+  advance,
 };
 
 // The axis along which a schedule cuts an op into tasks. Each element of the output is formed by one task, in an order of

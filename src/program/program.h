@@ -18,8 +18,9 @@ struct Value {
   friend bool operator==(Value, Value) = default;
 };
 
-// Which rows of the step a value has: all of them, or those whose logits are wanted (StepArgs::chosen).
-enum class Rows : uint8_t { all, chosen };
+// Which rows a value has. Of the step that the host asks for: all of them, or those whose logits are wanted
+// (StepArgs::chosen). Of the draft that follows in the same step: the rows of all draft blocks, or one row for each block.
+enum class Rows : uint8_t { all, chosen, draft, blocks };
 
 struct ValueInfo {
   std::string name;
@@ -29,14 +30,18 @@ struct ValueInfo {
 
 // What a sequence keeps between steps, f32, on each rank.
 //   per_sequence: [shape], one for each sequence; zero before position 0.
-//   per_position: [shape[0], context, shape[1]]: an entry of [shape[0], shape[1]] for each position.
+//   per_position: [shape[0], slots, shape[1]]: an entry of [shape[0], shape[1]] for each position.
 struct StateInfo {
   enum class Kind : uint8_t { per_sequence, per_position };
   std::string name;
   Kind kind = Kind::per_sequence;
   std::vector<int64_t> shape;
+  int64_t window = 0;  // not 0: only as many of the last positions are read
 
   int64_t elements() const;  // of a sequence, or of a position
+  // How many positions are kept: all of `context`, or the window and a speculative run beyond it; position p has slot
+  // p mod slots.
+  int64_t slots(int64_t context) const;
 };
 
 // A row seen as heads: head h is row[offset + h · stride, + dim). A whole row is one head.
@@ -64,6 +69,11 @@ struct Rope {
   int64_t heads = 0, dim = 0;
   int64_t rotary = 0;  // how many of dim turn
   double theta = 0;
+  // Scaled to positions beyond those that the model was trained for (rope.h); factor 1: not scaled.
+  struct Yarn {
+    double factor = 1, original = 0, beta_fast = 32, beta_slow = 1;
+  } yarn = {};
+  float amplitude = 1;  // of cos and sin
 };
 struct Attend {
   int64_t heads = 0, kv_heads = 0, key_dim = 0, value_dim = 0;
@@ -126,8 +136,49 @@ struct ExpertDown {
 struct AllGather {
   bool everywhere = false;  // every rank gets the result; else it is for the host
 };
+// Attention of the rows of draft blocks, [anchor, masks], to the context before the anchor and to their own block. Inputs are
+// q [heads · dim], k and v [kv_heads · dim] of the draft rows; states hold k and v of the context, [kv_heads, slots, dim].
+struct AttendBlock {
+  int64_t heads = 0, kv_heads = 0, dim = 0;
+  float scale = 0;
+  bool causal = false;  // within the block: row i sees rows up to i; else all
+  // 0: the whole context. Else row i, at position p, sees the context from position p - window + 1 on; or, from_anchor, all
+  // rows see it from the anchor's position - window on.
+  int64_t window = 0;
+  bool from_anchor = false;
+};
+// Grouped dynamic convolution over the rows of a draft block: input 0 is x [channels], input 1 is [2 sides, taps, groups],
+// the weight is [2 sides, taps, channels].
+struct BlockConv {
+  int64_t channels = 0, taps = 0, group = 0;  // channels of a group
+  int side = 0;                               // 0 before the sublayer, 1 after it
+};
+// The top_k largest logits of each draft row, ties to the lower id: the output is [top_k ids, top_k values], largest
+// first; values are cap · tanh(multiplier · logit / cap), without the cap where it is 0. The first row of a block has the
+// anchor's id and 0.
+struct Candidates {
+  int64_t top_k = 0;
+  float multiplier = 1, cap = 0;
+};
+struct Lookup {
+  int64_t count = 0;  // ids of a row; the output is [count, inputs of the table]
+};
+// Input 0 is the candidates of the draft rows; with rank > 0, inputs 1 to 3 are rows of the successor and of the predecessor
+// codebook for them, [top_k, rank], and g [rank].
+struct SelectPath {
+  int64_t top_k = 0, rank = 0;
+};
+struct PickRow {
+  int64_t row = 0;  // of each block
+};
+// Reads the step's choices; the output, a row of each draft block, is the number of guesses that were right.
+struct Accept {
+  int64_t block = 0;  // rows of a draft block
+  int32_t mask = 0;   // token of all rows but the first
+};
 using Attributes = std::variant<std::monostate, RmsNorm, Matmul, Rope, Attend, SigmoidGate, ShortConv, GatedDelta, Kda,
-                                GatedNorm, Situ, ResidualMix, Route, ExpertGate, ExpertDown, AllGather>;
+                                GatedNorm, Situ, ResidualMix, Route, ExpertGate, ExpertDown, AllGather, AttendBlock,
+                                BlockConv, Candidates, Lookup, SelectPath, PickRow, Accept>;
 
 struct Op {
   OpKind kind = OpKind::add;
@@ -142,10 +193,20 @@ struct Op {
   const T& get() const {
     return std::get<T>(attributes);
   }
+  // Its states are read, not written.
+  bool reads_states() const { return kind == OpKind::attend || kind == OpKind::attend_block; }
   bool collective() const { return kind == OpKind::all_reduce || kind == OpKind::all_gather; }
   // Done once in a process rather than on every rank: its result is for the host.
   bool once() const {
-    return kind == OpKind::sample || (kind == OpKind::all_gather && !get<AllGather>().everywhere);
+    switch (kind) {
+      case OpKind::sample:
+      case OpKind::accept:
+      case OpKind::advance:
+      case OpKind::candidates:
+      case OpKind::select_path: return true;
+      case OpKind::all_gather: return !get<AllGather>().everywhere;
+      default: return false;
+    }
   }
 };
 
@@ -157,6 +218,9 @@ struct Program {
   int segments = 1;
   // The most rows of a speculative run (StepArgs); 0: the program has no place to keep them aside.
   int block = 0;
+  // Rows of a draft block: the anchor and its masks. 0: the program has no draft.
+  int draft_block = 0;
+  int draft_begin = -1;  // its first op
   std::vector<Op> ops;
   std::vector<ValueInfo> values;
   std::vector<Weight> weights;
@@ -167,6 +231,10 @@ struct Program {
   const ValueInfo& info(Value v) const { return values[static_cast<size_t>(v.id)]; }
   // Invalid where the program has no such output.
   Value output(const std::string& name) const;
+  // Whose rows an op works on: those of its output. An op without one, and accept, work on the rows of the step.
+  Rows rows_of(const Op& op) const;
+  // Which values are written once in a process (Op::once), for all ranks to read.
+  std::vector<bool> written_once() const;
 };
 
 // The order of weights in a rank's tape: that of the ops that stream them; tables that are only looked up come last.

@@ -34,22 +34,24 @@ class Order {
     depends_.resize(n);
   }
 
-  // `op` waits for `earlier`: on its own rank, or (everywhere) on all of them.
+  // `op` waits for `earlier`: on its own rank, or (everywhere) on all of them. An op that runs once has waited for its own
+  // rank; what ops of other ranks may conclude from it is what it knows of all ranks.
   void add(int op, int earlier, bool everywhere) {
     depends_[static_cast<size_t>(op)].insert({earlier, everywhere});
     OpSet& same = before_[static_cast<size_t>(op)];
     OpSet& all = before_everywhere_[static_cast<size_t>(op)];
-    same.add(before_[static_cast<size_t>(earlier)]);
+    const bool from_one = once(earlier) && !once(op);
+    same.add(from_one ? before_everywhere_[static_cast<size_t>(earlier)] : before_[static_cast<size_t>(earlier)]);
     all.add(before_everywhere_[static_cast<size_t>(earlier)]);
     same.add(earlier);
+    if (once(earlier)) all.add(earlier);
     if (everywhere) {
       all.add(before_[static_cast<size_t>(earlier)]);
       all.add(earlier);
     }
   }
 
-  // True if `earlier`, on every rank that could touch this rank's buffers, is done when `op` starts. Ops that run once
-  // (on the first rank) are ordered like ops of that rank only, so the other ranks may not rely on them.
+  // True if `earlier`, on every rank that could touch this rank's buffers, is done when `op` starts.
   bool ordered(int op, int earlier) const {
     const Op& e = program_.ops[static_cast<size_t>(earlier)];
     if (e.collective()) return before_everywhere_[static_cast<size_t>(op)].has(earlier);
@@ -59,6 +61,8 @@ class Order {
   const std::set<std::pair<int, bool>>& depends(int op) const { return depends_[static_cast<size_t>(op)]; }
 
  private:
+  bool once(int op) const { return program_.ops[static_cast<size_t>(op)].once(); }
+
   const Program& program_;
   std::vector<OpSet> before_;             // on the same rank
   std::vector<OpSet> before_everywhere_;  // on every rank
@@ -84,14 +88,19 @@ Order data_order(const Program& program) {
 }
 
 // Gives every value a buffer. A buffer is used again only where the order of ops already keeps the new writer behind the
-// old value's writer and readers, so that no wait is added for it. Outputs keep their buffers for the host.
+// old value's writer and readers, so that no wait is added for it. Outputs keep their buffers for the host, and so do
+// values that are written once and read by all ranks.
 void place_values(const Program& program, const Order& order, Schedule& schedule) {
   const size_t n_values = program.values.size();
   std::vector<std::vector<int>> users(n_values);  // writer, then readers
   std::vector<bool> kept(n_values);
+  const std::vector<bool> once = program.written_once();
   for (int op = 0; op < static_cast<int>(program.ops.size()); ++op) {
     const Op& o = program.ops[static_cast<size_t>(op)];
-    for (const Value input : o.inputs) users[static_cast<size_t>(input.id)].push_back(op);
+    for (const Value input : o.inputs) {
+      users[static_cast<size_t>(input.id)].push_back(op);
+      if (once[static_cast<size_t>(input.id)] && !o.once()) kept[static_cast<size_t>(input.id)] = true;
+    }
     if (o.output.valid()) users[static_cast<size_t>(o.output.id)].push_back(op);
   }
   for (const auto& [name, value] : program.outputs) kept[static_cast<size_t>(value.id)] = true;

@@ -25,6 +25,10 @@ struct Run {
   int32_t first_position = 0;
   int32_t replay = 0;
   bool speculative = false;  // at most Program::block rows
+  // What follows shall be guessed; its last row, and all rows where it is speculative, must be chosen.
+  bool draft = false;
+  // Not negative: take as many of a speculative run's guesses for right, whatever was chosen. For measurements.
+  int32_t forced = -1;
 
   bool from_zero() const { return first_position == replay; }
 };

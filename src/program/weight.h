@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/numbers.h"
@@ -67,6 +68,9 @@ struct HeadRows {
   int64_t count = 0;
   bool transposed = false;
 };
+
+// Before the names of tensors that are in the draft's checkpoint.
+inline constexpr std::string_view kDraftPrefix = "draft:";
 
 struct Weight {
   std::string name;            // in the checkpoint; of experts, with * for an expert's number

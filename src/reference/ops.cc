@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "program/attention.h"
+#include "program/rope.h"
 
 namespace megalith::reference {
 
@@ -89,23 +90,26 @@ std::vector<float> query_of(const Call& c, const Attend& how, int64_t row, int64
 }
 
 Visible visible_to(const Call& c, const Attend& how, int sequence, int64_t kv_head) {
-  const float* keys = c.states[0] + sequence * c.state_size[0] + kv_head * c.context * how.key_dim;
+  const float* keys = c.states[0] + sequence * c.state_size[0] + kv_head * c.slots * how.key_dim;
   if (how.latent) return {keys, keys, how.key_dim};
-  return {keys, c.states[1] + sequence * c.state_size[1] + kv_head * c.context * how.value_dim, how.value_dim};
+  return {keys, c.states[1] + sequence * c.state_size[1] + kv_head * c.slots * how.value_dim, how.value_dim};
 }
 
 }  // namespace
 
-void embed(const Call& c) {
+void copy_table_row(const Call& c, int64_t token, int64_t width, float* out) {
   const Weight& table = *c.weight_info[0];
   const int64_t first = table.split.axis == Split::Axis::outputs ? table.split.blocks[0].begin(c.rank, c.ranks) : 0;
+  const bool ours = token >= first && token - first < table.outputs(c.ranks);
+  for (int64_t i = 0; i < width; ++i) {
+    // + 0 turns -0 into 0, which is what adding the other ranks' zeros does.
+    out[i] = ours ? c.weights[0][(token - first) * width + i] + 0.0f : 0.0f;
+  }
+}
+
+void embed(const Call& c) {
   for (int64_t row = 0; row < c.rows; ++row) {
-    const int64_t token = c.step.rows[static_cast<size_t>(row)].token - first;
-    const bool ours = token >= 0 && token < table.outputs(c.ranks);
-    for (int64_t i = 0; i < c.width; ++i) {
-      // + 0 turns -0 into 0, which is what adding the other ranks' zeros does.
-      c.out[row * c.width + i] = ours ? c.weights[0][token * c.width + i] + 0.0f : 0.0f;
-    }
+    copy_table_row(c, c.step.rows[static_cast<size_t>(row)].token, c.width, c.out + row * c.width);
   }
 }
 
@@ -156,6 +160,7 @@ void matmul(const Call& c) {
 void rope(const Call& c) {
   const auto& how = c.op.get<Rope>();
   const int64_t half = how.rotary / 2;
+  const std::vector<float> frequencies = rope_frequencies(how);
   for (int64_t row = 0; row < c.rows; ++row) {
     const double position = c.step.rows[static_cast<size_t>(row)].position;
     for (int64_t head = 0; head < how.heads; ++head) {
@@ -164,11 +169,10 @@ void rope(const Call& c) {
       std::copy(x, x + how.dim, y);
       for (int64_t j = 0; j < half; ++j) {
         // Frequency and angle are f32 in the models' own code, so their rounding is part of the model.
-        const double power = std::pow(how.theta, 2.0 * static_cast<double>(j) / static_cast<double>(how.rotary));
-        const float frequency = 1.0f / static_cast<float>(power);
-        const double angle = static_cast<float>(position) * frequency;
-        y[j] = static_cast<float>(x[j] * std::cos(angle) - x[j + half] * std::sin(angle));
-        y[j + half] = static_cast<float>(x[j + half] * std::cos(angle) + x[j] * std::sin(angle));
+        const double angle = static_cast<float>(position) * frequencies[static_cast<size_t>(j)];
+        const double cosine = how.amplitude * std::cos(angle), sine = how.amplitude * std::sin(angle);
+        y[j] = static_cast<float>(x[j] * cosine - x[j + half] * sine);
+        y[j + half] = static_cast<float>(x[j + half] * cosine + x[j] * sine);
       }
     }
   }
@@ -183,7 +187,7 @@ void append_kv(const Call& c) {
       float* cache = c.states[which] + r.sequence * c.state_size[which];
       for (int64_t i = 0; i < width; ++i) {
         const int64_t head = i / c.head_dim;
-        cache[(head * c.context + r.position) * c.head_dim + i % c.head_dim] =
+        cache[(head * c.slots + r.position) * c.head_dim + i % c.head_dim] =
             c.in[which][static_cast<int64_t>(row) * width + i];
       }
     }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "program/draft_steps.h"
 #include "program/program.h"
 #include "program/step_args.h"
 
@@ -23,8 +24,9 @@ struct Call {
   std::vector<const Weight*> weight_info = {};
   std::vector<float*> states = {};       // of sequence 0
   std::vector<int64_t> state_size = {};  // floats from a sequence to the next
-  int64_t context = 0;                   // positions of a per-position state
+  int64_t slots = 0;                     // positions that a per-position state holds
   int64_t head_dim = 0;                  // of a per-position state
+  DraftSteps* drafts = nullptr;          // of the step
   float* out = nullptr;
 };
 
@@ -53,5 +55,18 @@ void all_reduce(const Call& c);
 void choose_rows(const Call& c);
 void all_gather(const Call& c);
 void sample(const Call& c);
+void accept(const Call& c);
+void concat(const Call& c);
+void append_window(const Call& c);
+void attend_block(const Call& c);
+void block_conv(const Call& c);
+void candidates(const Call& c);
+void lookup(const Call& c);
+void select_path(const Call& c);
+void pick_row(const Call& c);
+void advance(const Call& c);
+
+// A token's row of the op's table, or zeros on a rank that does not hold it.
+void copy_table_row(const Call& c, int64_t token, int64_t width, float* out);
 
 }  // namespace megalith::reference

@@ -1,5 +1,6 @@
 #include "reference/reference.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -104,6 +105,26 @@ void dispatch(const reference::Call& call) {
       return reference::all_gather(call);
     case OpKind::sample:
       return reference::sample(call);
+    case OpKind::accept:
+      return reference::accept(call);
+    case OpKind::concat:
+      return reference::concat(call);
+    case OpKind::append_window:
+      return reference::append_window(call);
+    case OpKind::attend_block:
+      return reference::attend_block(call);
+    case OpKind::block_conv:
+      return reference::block_conv(call);
+    case OpKind::candidates:
+      return reference::candidates(call);
+    case OpKind::lookup:
+      return reference::lookup(call);
+    case OpKind::select_path:
+      return reference::select_path(call);
+    case OpKind::pick_row:
+      return reference::pick_row(call);
+    case OpKind::advance:
+      return reference::advance(call);
   }
 }
 
@@ -113,6 +134,7 @@ Reference::Reference(Program program, int max_sequences, int context)
     : program_(std::move(program)),
       max_sequences_(max_sequences),
       context_(context),
+      once_(program_.written_once()),
       ranks_(static_cast<size_t>(program_.ranks)) {
   for (RankMemory& memory : ranks_) {
     memory.values.resize(program_.values.size());
@@ -124,7 +146,7 @@ Reference::Reference(Program program, int max_sequences, int context)
 
 int64_t Reference::state_size(int state) const {
   const StateInfo& info = program_.states[static_cast<size_t>(state)];
-  return info.elements() * (info.kind == StateInfo::Kind::per_position ? context_ : 1);
+  return info.elements() * (info.kind == StateInfo::Kind::per_position ? info.slots(context_) : 1);
 }
 
 void Reference::load(const TapeSource& source) {
@@ -140,16 +162,27 @@ void Reference::run(const StepArgs& step) {
     CHECK(run.sequence >= 0 && run.sequence < max_sequences_ && run.first_position + run.rows <= context_,
           "sequence {}, positions {}+{}", run.sequence, run.first_position, run.rows);
   }
+  drafts_.prepare(step, program_.draft_block);
   for (const Op& op : program_.ops) {
     for (int rank = 0; rank < (op.once() ? 1 : program_.ranks); ++rank) run_op(op, rank, step);
   }
 }
 
+const StepArgs& Reference::step_of(Rows rows, const StepArgs& step) const {
+  switch (rows) {
+    case Rows::draft: return drafts_.rows;
+    case Rows::blocks: return drafts_.blocks;
+    default: return step;
+  }
+}
+
 void Reference::run_op(const Op& op, int rank, const StepArgs& step) {
   RankMemory& memory = ranks_[static_cast<size_t>(rank)];
-  reference::Call call{.op = op, .step = step, .rank = rank, .ranks = program_.ranks};
+  reference::Call call{
+      .op = op, .step = step_of(program_.rows_of(op), step), .rank = rank, .ranks = program_.ranks, .drafts = &drafts_};
   for (const Value input : op.inputs) {
-    call.in.push_back(memory.values[static_cast<size_t>(input.id)].data());
+    const auto id = static_cast<size_t>(input.id);
+    call.in.push_back((once_[id] ? ranks_[0] : memory).values[id].data());
     call.in_width.push_back(program_.info(input).width);
   }
   if (op.collective()) {
@@ -165,11 +198,12 @@ void Reference::run_op(const Op& op, int rank, const StepArgs& step) {
     call.states.push_back(memory.states[static_cast<size_t>(state)].data());
     call.state_size.push_back(state_size(state));
     call.head_dim = program_.states[static_cast<size_t>(state)].shape.back();
+    call.slots = program_.states[static_cast<size_t>(state)].slots(context_);
   }
-  call.context = context_;
   if (op.output.valid()) {
     const ValueInfo& info = program_.info(op.output);
-    call.rows = static_cast<int64_t>(info.rows == Rows::chosen ? step.chosen.size() : step.rows.size());
+    const StepArgs& rows = step_of(info.rows, step);
+    call.rows = static_cast<int64_t>(info.rows == Rows::chosen ? rows.chosen.size() : rows.rows.size());
     call.width = info.width;
     std::vector<float>& out = memory.values[static_cast<size_t>(op.output.id)];
     out.assign(static_cast<size_t>(call.rows * call.width), 0.0f);
@@ -187,10 +221,11 @@ std::vector<float> Reference::read_state(int state, int rank, int sequence, int 
   const float* s =
       ranks_[static_cast<size_t>(rank)].states[static_cast<size_t>(state)].data() + sequence * state_size(state);
   if (info.kind == StateInfo::Kind::per_sequence) return {s, s + info.elements()};
+  const int64_t slots = info.slots(context_);
   std::vector<float> out;
   for (int64_t head = 0; head < info.shape[0]; ++head) {
-    const float* first = s + head * context_ * info.shape[1];
-    out.insert(out.end(), first, first + positions * info.shape[1]);
+    const float* first = s + head * slots * info.shape[1];
+    out.insert(out.end(), first, first + std::min<int64_t>(positions, slots) * info.shape[1]);
   }
   return out;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "program/draft_steps.h"
 #include "program/program.h"
 #include "program/step_args.h"
 
@@ -24,7 +25,8 @@ class Reference {
 
   // Any value of the last step on a rank, [rows, width]. Ops that are done once have their value on rank 0.
   const std::vector<float>& read(Value value, int rank = 0) const;
-  // A state of a sequence on a rank: [shape], or [shape[0], positions, shape[1]] for the first `positions` positions.
+  // A state of a sequence on a rank: [shape], or [shape[0], positions, shape[1]] for the first `positions` positions;
+  // with a window, for its slots, as far as so many positions fill them.
   std::vector<float> read_state(int state, int rank, int sequence, int positions) const;
 
   const Program& program() const { return program_; }
@@ -38,12 +40,16 @@ class Reference {
   };
 
   void run_op(const Op& op, int rank, const StepArgs& step);
+  // The rows that a value has: of the step, or of the draft that follows it.
+  const StepArgs& step_of(Rows rows, const StepArgs& step) const;
   // Floats from one sequence's state to the next.
   int64_t state_size(int state) const;
 
   const Program program_;
   const int max_sequences_;
   const int64_t context_;
+  const std::vector<bool> once_;  // of each value: written once, on the first rank
+  DraftSteps drafts_;             // of the step
   std::vector<RankMemory> ranks_;
 };
 

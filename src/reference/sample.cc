@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "program/noise.h"
 #include "reference/ops.h"
@@ -16,51 +15,75 @@ float score(float logit, float largest, float temperature) {
   return (logit - largest) / temperature;
 }
 
+// The order of a greater number and, of equals, the lower id.
+bool before(float a, int32_t a_token, float b, int32_t b_token) {
+  return a > b || (a == b && a_token < b_token);
+}
+
+// The choice of the largest logit.
+const Choice& largest_of(const std::vector<Choice>& choices) {
+  return *std::min_element(choices.begin(), choices.end(),
+                           [](const Choice& a, const Choice& b) { return before(a.logit, a.token, b.logit, b.token); });
+}
+
+std::vector<Choice> choices_of(const float* logits, int64_t vocabulary) {
+  std::vector<Choice> choices;
+  for (int64_t i = 0; i < vocabulary; ++i) choices.push_back({static_cast<int32_t>(i), logits[i]});
+  return choices;
+}
+
 }  // namespace
 
-std::vector<int32_t> kept_tokens(const float* logits, int64_t vocabulary, const Sampling& how) {
-  const float largest = *std::max_element(logits, logits + vocabulary);
-  const auto score_of = [&](int32_t token) { return score(logits[token], largest, how.temperature); };
-  std::vector<int32_t> tokens(static_cast<size_t>(vocabulary));
-  std::iota(tokens.begin(), tokens.end(), 0);
-  std::stable_sort(tokens.begin(), tokens.end(), [&](int32_t a, int32_t b) { return score_of(a) > score_of(b); });
+std::vector<Choice> kept_choices(std::vector<Choice> choices, const Sampling& how) {
+  const float largest = largest_of(choices).logit;
+  const auto score_of = [&](const Choice& c) { return score(c.logit, largest, how.temperature); };
+  std::sort(choices.begin(), choices.end(),
+            [&](const Choice& a, const Choice& b) { return before(score_of(a), a.token, score_of(b), b.token); });
 
-  if (how.top_k > 0 && how.top_k < vocabulary) tokens.resize(static_cast<size_t>(how.top_k));
+  if (how.top_k > 0 && static_cast<size_t>(how.top_k) < choices.size()) choices.resize(static_cast<size_t>(how.top_k));
   if (how.top_p < 1) {
     double total = 0;
-    for (const int32_t token : tokens) total += std::exp(double{score_of(token)});
+    for (const Choice& c : choices) total += std::exp(double{score_of(c)});
     // A token stays while those before it have less than top_p of the weight; the first always stays.
     double gone = 0;
     size_t kept = 0;
-    while (kept < tokens.size() && (kept == 0 || gone < double{how.top_p} * total)) {
-      gone += std::exp(double{score_of(tokens[kept++])});
+    while (kept < choices.size() && (kept == 0 || gone < double{how.top_p} * total)) {
+      gone += std::exp(double{score_of(choices[kept++])});
     }
-    tokens.resize(kept);
+    choices.resize(kept);
   }
   if (how.min_p > 0) {
-    std::erase_if(tokens, [&](int32_t token) { return double{score_of(token)} < std::log(double{how.min_p}); });
+    std::erase_if(choices, [&](const Choice& c) { return double{score_of(c)} < std::log(double{how.min_p}); });
   }
+  return choices;
+}
+
+std::vector<int32_t> kept_tokens(const float* logits, int64_t vocabulary, const Sampling& how) {
+  std::vector<int32_t> tokens;
+  for (const Choice& c : kept_choices(choices_of(logits, vocabulary), how)) tokens.push_back(c.token);
   return tokens;
 }
 
-int32_t sample_token(const float* logits, int64_t vocabulary, const Sampling& how, int32_t position) {
-  const bool broken = std::any_of(logits, logits + vocabulary, [](float x) { return !(x < HUGE_VALF); });
-  if (broken) return -1;
-  const float* largest = std::max_element(logits, logits + vocabulary);  // the first of equals
-  if (*largest == -HUGE_VALF) return -1;
-  if (how.temperature == 0 || how.top_k == 1) return static_cast<int32_t>(largest - logits);
-
+int32_t pick_token(const std::vector<Choice>& choices, const Sampling& how, int32_t position) {
+  const Choice& largest = largest_of(choices);
+  if (how.temperature == 0 || how.top_k == 1) return largest.token;
   int32_t best = -1;
   double best_score = -HUGE_VAL;
-  for (const int32_t token : kept_tokens(logits, vocabulary, how)) {
-    const double noise = -std::log(-std::log(double{uniform(how.seed, position, token)}));
-    const double noisy = score(logits[token], *largest, how.temperature) + noise;
-    if (noisy > best_score || (noisy == best_score && token < best)) {
-      best = token;
+  for (const Choice& c : kept_choices(choices, how)) {
+    const double noise = -std::log(-std::log(double{uniform(how.seed, position, c.token)}));
+    const double noisy = score(c.logit, largest.logit, how.temperature) + noise;
+    if (noisy > best_score || (noisy == best_score && c.token < best)) {
+      best = c.token;
       best_score = noisy;
     }
   }
   return best;
+}
+
+int32_t sample_token(const float* logits, int64_t vocabulary, const Sampling& how, int32_t position) {
+  const bool broken = std::any_of(logits, logits + vocabulary, [](float x) { return !(x < HUGE_VALF); });
+  if (broken || *std::max_element(logits, logits + vocabulary) == -HUGE_VALF) return -1;
+  return pick_token(choices_of(logits, vocabulary), how, position);
 }
 
 void sample(const Call& c) {

@@ -146,7 +146,7 @@ TEST(KernelMath, RopeAnglesAreRightToTheLastBit) {
   constexpr int64_t kDim = 64;
   constexpr double kTheta = 1e4;
   Builder b({.catalog = all_of(DType::f32)}, 1);
-  const Value y = b.rope(b.embed(b.matrix("x", 1, kDim, {})), 1, kDim, kDim, kTheta);
+  const Value y = b.rope(b.embed(b.matrix("x", 1, kDim, {})), {1, kDim, kDim, kTheta});
   b.output("y", y);
   RandomWeights weights;
   std::vector<float> x(kDim);

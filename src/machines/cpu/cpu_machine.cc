@@ -14,6 +14,7 @@
 #include "machines/cpu/workers.h"
 #include "machines/machine.h"
 #include "program/checker.h"
+#include "program/rope.h"
 #include "program/schedule.h"
 
 namespace megalith {
@@ -32,10 +33,12 @@ int64_t round_up(int64_t n, int64_t to) {
 struct Item {
   Kernel kernel = nullptr;
   const OpContext* context = nullptr;
+  const StepArgs* const* step = nullptr;  // whose rows it works on
   Part part;
   std::vector<Wait> waits;
   int32_t signal = 0;
   Upcoming upcoming;  // the worker's next weights, fetched while it waits for this task's inputs
+  bool begins_draft = false;
 };
 
 int64_t padded_context(const MachineOptions& options) {
@@ -45,7 +48,18 @@ int64_t padded_context(const MachineOptions& options) {
 // Floats from a sequence's state to the next one's.
 int64_t state_stride(const StateInfo& state, const MachineOptions& options) {
   const bool per_position = state.kind == StateInfo::Kind::per_position;
-  return round_up(state.elements() * (per_position ? padded_context(options) : 1), 16);
+  return round_up(state.elements() * (per_position ? state.slots(padded_context(options)) : 1), 16);
+}
+
+// The most rows that a value can have.
+int64_t most_rows(const Program& program, Rows rows, const MachineOptions& options) {
+  switch (rows) {
+    case Rows::all: return options.max_rows;
+    case Rows::chosen: return options.max_chosen > 0 ? options.max_chosen : options.max_rows;
+    case Rows::draft: return int64_t{options.max_sequences} * program.draft_block;
+    case Rows::blocks: return options.max_sequences;
+  }
+  return 0;
 }
 
 int64_t scratch_bytes(const Program& program, const MachineOptions& options) {
@@ -54,9 +68,8 @@ int64_t scratch_bytes(const Program& program, const MachineOptions& options) {
   return floats * 4 + 64;
 }
 
-int64_t buffer_bytes(const Schedule& schedule, size_t buffer, const MachineOptions& options) {
-  const bool chosen = schedule.buffer_rows[buffer] == Rows::chosen && options.max_chosen > 0;
-  return schedule.buffer_width[buffer] * (chosen ? options.max_chosen : options.max_rows) * 4 + 64;
+int64_t buffer_bytes(const Program& program, const Schedule& schedule, size_t buffer, const MachineOptions& options) {
+  return schedule.buffer_width[buffer] * most_rows(program, schedule.buffer_rows[buffer], options) * 4 + 64;
 }
 
 MemoryNeed memory_need(const Program& program, const MachineOptions& options, const Schedule& schedule) {
@@ -65,7 +78,7 @@ MemoryNeed memory_need(const Program& program, const MachineOptions& options, co
   for (const StateInfo& state : program.states) need.states += state_stride(state, options) * 4;
   need.states *= options.max_sequences * program.ranks;
   for (size_t buffer = 0; buffer < schedule.buffer_width.size(); ++buffer) {
-    need.activations += buffer_bytes(schedule, buffer, options);
+    need.activations += buffer_bytes(program, schedule, buffer, options);
   }
   need.activations = need.activations * program.ranks + scratch_bytes(program, options) * schedule.workers;
   return need;
@@ -84,6 +97,7 @@ class CpuMachine : public Machine {
 
   void load(const TapeSource& source, Progress* progress) override;
   void run(const StepArgs& args, std::vector<TaskSpan>* spans) override;
+  double draft_seconds() const override { return draft_seconds_; }
   std::span<const float> read(Value output) const override;
   std::vector<float> read_state(int state, int rank, int sequence, int positions) const override;
 
@@ -100,6 +114,8 @@ class CpuMachine : public Machine {
   void set_upcoming(std::vector<Item>& list) const;
   void load_part(const TapeSource& source, int worker, Progress* progress);
   void check_step(const StepArgs& args) const;
+  void begin_step(const StepArgs& args);
+  int64_t rows_of(Rows rows) const;
   template <bool kTraced>
   void work(int worker);
   void fail(const Item& item, const Wait& wait, int worker);
@@ -117,10 +133,15 @@ class CpuMachine : public Machine {
   std::vector<Pages> scratch_;  // of each worker
   std::vector<Counter> counters_;
   uint64_t steps_ = 0;
+  // Whose rows the ops of a step work on (Program::rows_of): its own, and those of the draft in it.
+  DraftSteps drafts_;
   const StepArgs* args_ = nullptr;
+  const StepArgs* const draft_rows_ = &drafts_.rows;
+  const StepArgs* const draft_blocks_ = &drafts_.blocks;
   TaskSpan* spans_ = nullptr;        // of a traced step: those of worker 0, then of worker 1, …
   std::vector<int64_t> first_span_;  // of each worker
-  Clock::time_point step_start_;
+  Clock::time_point step_start_, draft_start_;
+  double draft_seconds_ = 0;
   size_t last_rows_ = 0, last_chosen_ = 0;
   std::mutex failure_mutex_;
   std::string failure_;
@@ -163,7 +184,7 @@ void CpuMachine::allocate() {
   for (RankMemory& memory : ranks_) {
     memory.tape = Pages(static_cast<size_t>(layout_.bytes));
     for (size_t buffer = 0; buffer < schedule_.buffer_width.size(); ++buffer) {
-      memory.buffers.emplace_back(static_cast<size_t>(buffer_bytes(schedule_, buffer, options_)));
+      memory.buffers.emplace_back(static_cast<size_t>(buffer_bytes(program_, schedule_, buffer, options_)));
     }
     for (const StateInfo& state : program_.states) {
       memory.states.emplace_back(static_cast<size_t>(state_stride(state) * options_.max_sequences) * 4);
@@ -173,6 +194,7 @@ void CpuMachine::allocate() {
 
 void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
   const RankMemory& memory = ranks_[static_cast<size_t>(rank)];
+  const std::vector<bool> once = program_.written_once();
   const auto buffer = [&](Value v, const RankMemory& of) {
     return reinterpret_cast<float*>(
         of.buffers[static_cast<size_t>(schedule_.buffer_of[static_cast<size_t>(v.id)])].data());
@@ -182,7 +204,7 @@ void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
   c.ranks = program_.ranks;
   c.block = program_.block;
   for (const Value input : op.inputs) {
-    c.in.push_back(buffer(input, memory));
+    c.in.push_back(buffer(input, once[static_cast<size_t>(input.id)] ? ranks_[0] : memory));
     c.in_width.push_back(program_.info(input).width);
   }
   if (op.collective()) {
@@ -192,7 +214,7 @@ void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
   if (op.output.valid()) {
     c.out = buffer(op.output, memory);
     c.out_width = program_.info(op.output).width;
-    c.chosen_rows = program_.info(op.output).rows == Rows::chosen;
+    c.chosen_rows = program_.rows_of(op) == Rows::chosen;
   }
   for (size_t i = 0; i < op.weights.size(); ++i) {
     const auto weight = static_cast<size_t>(op.weights[i]);
@@ -204,8 +226,10 @@ void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
     c.state[i] = reinterpret_cast<float*>(memory.states[state].data());
     c.state_stride[i] = state_stride(program_.states[state]);
     c.head_dim = program_.states[state].shape.back();
+    c.slots = program_.states[state].slots(padded_context(options_));
   }
   c.context = padded_context(options_);
+  c.drafts = &drafts_;
   if (op.kind == OpKind::rope) c.frequencies = rope_frequencies(op.get<Rope>());
 }
 
@@ -221,12 +245,16 @@ void CpuMachine::make_items() {
     for (const int32_t index : schedule_.lists[worker]) {
       const Task& task = schedule_.tasks[static_cast<size_t>(index)];
       const auto context = static_cast<size_t>(task.op * program_.ranks + task.rank);
-      items_[worker].push_back({kernel(program_.ops[static_cast<size_t>(task.op)].kind),
+      const Op& op = program_.ops[static_cast<size_t>(task.op)];
+      const Rows rows = program_.rows_of(op);
+      items_[worker].push_back({kernel(op.kind),
                                 &contexts_[context],
+                                rows == Rows::draft ? &draft_rows_ : rows == Rows::blocks ? &draft_blocks_ : &args_,
                                 {task.part, task.parts},
                                 task.waits,
                                 task.signal,
-                                {}});
+                                {},
+                                task.op == program_.draft_begin && task.rank == 0 && task.part == 0});
     }
     set_upcoming(items_[worker]);
     first_span_.push_back(worker == 0 ? 0 : first_span_.back() + static_cast<int64_t>(items_[worker - 1].size()));
@@ -293,6 +321,7 @@ void CpuMachine::check_step(const StepArgs& args) const {
     CHECK(run.sequence >= 0 && run.sequence < options_.max_sequences && run.first_position >= run.replay &&
               run.first_position + run.rows <= options_.context,
           "sequence {}, positions {}+{}", run.sequence, run.first_position, run.rows);
+    CHECK(!run.draft || program_.draft_block > 0, "a program without a draft");
     CHECK(run.replay >= 0 && run.replay <= program_.block && (!run.speculative || run.rows <= program_.block),
           "{} rows, of which {} are replayed, in a block of {}", run.rows, run.replay, program_.block);
   }
@@ -300,9 +329,15 @@ void CpuMachine::check_step(const StepArgs& args) const {
         "{} chosen rows of {}", args.chosen.size(), options_.max_chosen);
 }
 
-void CpuMachine::run(const StepArgs& args, std::vector<TaskSpan>* spans) {
+void CpuMachine::begin_step(const StepArgs& args) {
   check_step(args);
   args_ = &args;
+  drafts_.prepare(args, program_.draft_block);
+}
+
+void CpuMachine::run(const StepArgs& args, std::vector<TaskSpan>* spans) {
+  begin_step(args);
+  draft_start_ = Clock::time_point::max();
   last_rows_ = args.rows.size();
   last_chosen_ = args.chosen.size();
   if (spans) {
@@ -316,6 +351,7 @@ void CpuMachine::run(const StepArgs& args, std::vector<TaskSpan>* spans) {
     workers_.run(job);
   }
   ++steps_;
+  draft_seconds_ = std::max(std::chrono::duration<double>(Clock::now() - draft_start_).count(), 0.0);
   if (!failure_.empty()) throw std::runtime_error(failure_);
 }
 
@@ -333,8 +369,9 @@ void CpuMachine::work(int worker) {
         return fail(item, wait, worker);
       }
     }
+    if (item.begins_draft) draft_start_ = Clock::now();
     if constexpr (kTraced) span->working = now();
-    item.kernel(*item.context, *args_, item.part, scratch);
+    item.kernel(*item.context, **item.step, item.part, scratch);
     if constexpr (kTraced) (span++)->done = now();
     waiting_.raise(counters_[static_cast<size_t>(item.signal)]);
   }
@@ -355,8 +392,18 @@ void CpuMachine::fail(const Item& item, const Wait& wait, int worker) {
 std::span<const float> CpuMachine::read(Value output) const {
   const ValueInfo& info = program_.info(output);
   const auto buffer = static_cast<size_t>(schedule_.buffer_of[static_cast<size_t>(output.id)]);
-  const size_t rows = info.rows == Rows::chosen ? last_chosen_ : last_rows_;
-  return {reinterpret_cast<const float*>(ranks_[0].buffers[buffer].data()), rows * static_cast<size_t>(info.width)};
+  return {reinterpret_cast<const float*>(ranks_[0].buffers[buffer].data()),
+          static_cast<size_t>(rows_of(info.rows) * info.width)};
+}
+
+int64_t CpuMachine::rows_of(Rows rows) const {
+  switch (rows) {
+    case Rows::all: return static_cast<int64_t>(last_rows_);
+    case Rows::chosen: return static_cast<int64_t>(last_chosen_);
+    case Rows::draft: return static_cast<int64_t>(drafts_.rows.rows.size());
+    case Rows::blocks: return static_cast<int64_t>(drafts_.blocks.rows.size());
+  }
+  return 0;
 }
 
 std::vector<float> CpuMachine::read_state(int state, int rank, int sequence, int positions) const {
@@ -368,13 +415,14 @@ std::vector<float> CpuMachine::read_state(int state, int rank, int sequence, int
   const bool keys = std::any_of(program_.ops.begin(), program_.ops.end(),
                                 [&](const Op& op) { return op.kind == OpKind::append_kv && op.states[0] == state; });
   const int64_t dim = info.shape[1];
+  const int64_t slots = info.slots(padded_context(options_));
   std::vector<float> out;
   for (int64_t head = 0; head < info.shape[0]; ++head) {
-    for (int64_t p = 0; p < positions; ++p) {
+    for (int64_t p = 0; p < std::min<int64_t>(positions, slots); ++p) {
       for (int64_t i = 0; i < dim; ++i) {
         const int64_t block = p / kPositionBlock * kPositionBlock;
         const int64_t at = keys ? block * dim + i * kPositionBlock + p - block : p * dim + i;
-        out.push_back(s[head * padded_context(options_) * dim + at]);
+        out.push_back(s[head * slots * dim + at]);
       }
     }
   }
@@ -387,15 +435,17 @@ std::string CpuMachine::describe() const {
 }
 
 std::string CpuMachine::find_non_finite(const StepArgs& args) {
-  check_step(args);
+  begin_step(args);
   const Scratch scratch = {reinterpret_cast<float*>(scratch_[0].data()), static_cast<int64_t>(scratch_[0].size()) / 4};
   for (size_t op = 0; op < program_.ops.size(); ++op) {
     const int ranks = program_.ops[op].once() ? 1 : program_.ranks;
     for (int rank = 0; rank < ranks; ++rank) {
       const OpContext& c = contexts_[op * static_cast<size_t>(program_.ranks) + static_cast<size_t>(rank)];
-      kernel(c.op->kind)(c, args, {}, scratch);
-      if (!c.out) continue;
-      const std::span<const float> values(c.out, static_cast<size_t>(c.rows(args) * c.out_width));
+      const Rows rows = program_.rows_of(*c.op);
+      const StepArgs& step = rows == Rows::draft ? drafts_.rows : rows == Rows::blocks ? drafts_.blocks : args;
+      kernel(c.op->kind)(c, step, {}, scratch);
+      if (!c.out || c.op->kind == OpKind::accept) continue;
+      const std::span<const float> values(c.out, static_cast<size_t>(c.rows(step) * c.out_width));
       if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) {
         return program_.ops[op].label;
       }

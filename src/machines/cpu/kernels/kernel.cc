@@ -30,6 +30,16 @@ Kernel kernel(OpKind kind) {
     case OpKind::choose_rows: return run_choose_rows;
     case OpKind::all_gather: return run_all_gather;
     case OpKind::sample: return run_sample;
+    case OpKind::accept: return run_accept;
+    case OpKind::concat: return run_concat;
+    case OpKind::append_window: return run_append_window;
+    case OpKind::attend_block: return run_attend_block;
+    case OpKind::block_conv: return run_block_conv;
+    case OpKind::candidates: return run_candidates;
+    case OpKind::lookup: return run_lookup;
+    case OpKind::select_path: return run_select_path;
+    case OpKind::pick_row: return run_pick_row;
+    case OpKind::advance: return run_advance;
   }
   CHECK(false, "no kernel for op kind {}", static_cast<int>(kind));
 }
@@ -48,6 +58,8 @@ int64_t scratch_floats(const Program& program, const Op& op, int64_t rows) {
     case OpKind::expert_gate: return expert_gate_scratch_floats(op.get<ExpertGate>(), matrices(), inputs(), rows);
     case OpKind::expert_down: return expert_down_scratch_floats(op.get<ExpertDown>(), matrices(), inputs(), rows);
     case OpKind::rope: return op.get<Rope>().rotary;
+    case OpKind::attend_block: return attend_block_scratch_floats(op.get<AttendBlock>());
+    case OpKind::select_path: return select_path_scratch_floats(op.get<SelectPath>());
     case OpKind::sample: return sample_scratch_floats(program.info(op.inputs[0]).width);
     default: return 0;
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "program/draft_steps.h"
 #include "program/program.h"
 #include "program/schedule.h"
 #include "program/step_args.h"
@@ -25,13 +26,15 @@ struct OpContext {
   int64_t out_width = 0;
   int64_t block = 0;         // Program::block
   bool chosen_rows = false;  // the op works on StepArgs::chosen, not on all rows
+  DraftSteps* drafts = nullptr;  // of the step, for the ops that begin and advance them
   std::array<const std::byte*, 2> weight = {};
   std::array<const Weight*, 2> weight_info = {};
   std::array<float*, 2> state = {};  // of sequence 0
   std::array<int64_t, 2> state_stride = {};  // floats from a sequence to the next
   std::vector<float> frequencies;  // of a rope: radians a position, [rotary / 2]
   int64_t head_dim = 0;  // of a per-position state
-  int64_t context = 0;   // positions that a per-position state holds, a multiple of kPositionBlock
+  int64_t slots = 0;     // positions that the op's per-position states hold, a multiple of kPositionBlock
+  int64_t context = 0;   // the same of a state without a window
 
   int64_t rows(const StepArgs& step) const {
     return static_cast<int64_t>(chosen_rows ? step.chosen.size() : step.rows.size());
@@ -93,8 +96,17 @@ void run_all_reduce(const OpContext&, const StepArgs&, Part, Scratch);
 void run_choose_rows(const OpContext&, const StepArgs&, Part, Scratch);
 void run_all_gather(const OpContext&, const StepArgs&, Part, Scratch);
 void run_sample(const OpContext&, const StepArgs&, Part, Scratch);
+void run_accept(const OpContext&, const StepArgs&, Part, Scratch);
+void run_concat(const OpContext&, const StepArgs&, Part, Scratch);
+void run_append_window(const OpContext&, const StepArgs&, Part, Scratch);
+void run_attend_block(const OpContext&, const StepArgs&, Part, Scratch);
+void run_block_conv(const OpContext&, const StepArgs&, Part, Scratch);
+void run_candidates(const OpContext&, const StepArgs&, Part, Scratch);
+void run_lookup(const OpContext&, const StepArgs&, Part, Scratch);
+void run_select_path(const OpContext&, const StepArgs&, Part, Scratch);
+void run_pick_row(const OpContext&, const StepArgs&, Part, Scratch);
+void run_advance(const OpContext&, const StepArgs&, Part, Scratch);
 
-std::vector<float> rope_frequencies(const Rope& how);
 int64_t matmul_scratch_floats(const Matmul& how);
 int64_t attend_scratch_floats(const Attend& how);
 int64_t delta_scratch_floats(int64_t key_dim);
@@ -104,6 +116,8 @@ int64_t route_scratch_floats(const Route& how);
 int64_t expert_gate_scratch_floats(const ExpertGate& how, int64_t experts, int64_t inputs, int64_t rows);
 int64_t expert_down_scratch_floats(const ExpertDown& how, int64_t experts, int64_t inputs, int64_t rows);
 int64_t sample_scratch_floats(int64_t vocabulary);
+int64_t attend_block_scratch_floats(const AttendBlock& how);
+int64_t select_path_scratch_floats(const SelectPath& how);
 
 Kernel kernel(OpKind kind);
 // Floats of scratch that a task of the op may need in a step of up to `rows` rows.

@@ -46,7 +46,11 @@ void RunRope(const OpContext& c, const StepArgs& step, Part part, Scratch scratc
   const Range rows = part.of(c.rows(step));
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const auto position = static_cast<float>(step.rows[static_cast<size_t>(row)].position);
-    for (int64_t j = 0; j < half; ++j) CosSin(position * c.frequencies[static_cast<size_t>(j)], cosine + j, sine + j);
+    for (int64_t j = 0; j < half; ++j) {
+      CosSin(position * c.frequencies[static_cast<size_t>(j)], cosine + j, sine + j);
+      cosine[j] *= how.amplitude;
+      sine[j] *= how.amplitude;
+    }
     for (int64_t head = 0; head < how.heads; ++head) {
       const float* x = c.in[0] + row * c.in_width[0] + head * how.dim;
       float* out = c.out + row * c.out_width + head * how.dim;
@@ -69,15 +73,6 @@ HWY_EXPORT(RunRope);
 
 void run_rope(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
   HWY_DYNAMIC_DISPATCH(RunRope)(c, step, part, scratch);
-}
-
-std::vector<float> rope_frequencies(const Rope& how) {
-  std::vector<float> frequencies;
-  for (int64_t j = 0; j < how.rotary / 2; ++j) {
-    const double power = 2.0 * static_cast<double>(j) / static_cast<double>(how.rotary);
-    frequencies.push_back(static_cast<float>(1.0 / static_cast<float>(std::pow(how.theta, power))));
-  }
-  return frequencies;
 }
 
 }  // namespace megalith

@@ -8,21 +8,15 @@
 #include <utility>
 
 #include "machines/cpu/kernels/kernel.h"
-#include "machines/cpu/kernels/math-inl.h"
-#include "program/noise.h"
+#include "machines/cpu/kernels/sample-inl.h"
 
 // The token after a row: argmax of the logits, or argmax over the kept set of log p + g(seed, position, token) with
 // Gumbel noise g, which draws from p (Gumbel-max). Filters act in this order: temperature, top_k, top_p, min_p; ties go to
 // the lower id. Nothing depends on other rows, or on what was drawn before.
 
-#ifndef MEGALITH_SAMPLE_TYPES
-#define MEGALITH_SAMPLE_TYPES
+#ifndef MEGALITH_SAMPLE_REACH
+#define MEGALITH_SAMPLE_REACH
 namespace megalith {
-
-struct Candidate {
-  float score;  // (logit - largest logit) / temperature
-  int32_t token;
-};
 
 // Noise lies in (kNoiseMin, kNoiseMax) (noise.h). The largest logit scores more than kNoiseMin, so a token whose score is
 // below kNoiseMin - kNoiseMax cannot win, whatever its noise.
@@ -91,60 +85,20 @@ int64_t Gather(const float* logits, int64_t size, float largest, float temperatu
   return count;
 }
 
-// How many of the sorted candidates top_p keeps: those before which less than top_p of the weight has gone by.
-int64_t KeepTopP(const Candidate* candidates, int64_t count, double total, float top_p) {
-  const double enough = static_cast<double>(top_p) * total;
-  double gone = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    if (i > 0 && gone >= enough) return i;
-    gone += Exp1(candidates[i].score);
-  }
-  return count;
-}
-
 int64_t KeepFiltered(const float* logits, int64_t size, float largest, const Sampling& how, Candidate* candidates,
                      int64_t count) {
-  const auto first = [](const Candidate& a, const Candidate& b) {
-    return a.score > b.score || (a.score == b.score && a.token < b.token);
-  };
   const bool by_k = how.top_k > 0 && how.top_k < size;
   if (by_k && count < how.top_k) count = Gather(logits, size, largest, how.temperature, -HUGE_VALF, candidates);
   if (by_k && count > how.top_k) {
-    std::nth_element(candidates, candidates + how.top_k, candidates + count, first);
+    std::nth_element(candidates, candidates + how.top_k, candidates + count);
     count = how.top_k;
   }
   if (how.top_p < 1) {
-    std::sort(candidates, candidates + count, first);
-    double total = 0;
-    if (by_k) {
-      for (int64_t i = 0; i < count; ++i) total += Exp1(candidates[i].score);
-    } else {
-      total = TotalWeight(logits, size, largest, how.temperature);
-    }
+    std::sort(candidates, candidates + count);
+    const double total = by_k ? WeightOf(candidates, count) : TotalWeight(logits, size, largest, how.temperature);
     count = KeepTopP(candidates, count, total, how.top_p);
   }
-  if (how.min_p > 0) {
-    const float least = Log1(how.min_p);
-    count = std::partition(candidates, candidates + count, [&](const Candidate& c) { return c.score >= least; }) - candidates;
-  }
-  return count;
-}
-
-// Sixteen candidates' noise at once; -log(-log u).
-int32_t ArgmaxWithNoise(const Candidate* candidates, int64_t count, uint64_t seed, int32_t position) {
-  Candidate best = {-HUGE_VALF, -1};
-  HWY_ALIGN float u[16] = {};
-  for (int64_t i = 0; i < count; i += kN) {
-    const int64_t left = std::min(kN, count - i);
-    for (int64_t j = 0; j < kN; ++j) u[j] = j < left ? uniform(seed, position, candidates[i + j].token) : 0.5f;
-    const V noise = hn::Neg(Log(hn::Neg(Log(hn::Load(D(), u)))));
-    hn::Store(noise, D(), u);
-    for (int64_t j = 0; j < left; ++j) {
-      const Candidate c = {candidates[i + j].score + u[j], candidates[i + j].token};
-      if (c.score > best.score || (c.score == best.score && c.token < best.token)) best = c;
-    }
-  }
-  return best.token;
+  return KeepMinP(candidates, count, how.min_p);
 }
 
 int32_t SampleRow(const float* logits, int64_t size, const Sampling& how, int32_t position, Candidate* candidates) {
