@@ -169,6 +169,7 @@ class KimiK3 : public Model {
 
   std::string family() const override { return "kimi_k3"; }
   int64_t layers() const override { return static_cast<int64_t>(c.latent_attention.size()); }
+  int64_t hidden() const override { return c.hidden; }
   int64_t vocabulary() const override { return c.vocabulary; }
   int64_t max_positions() const override { return c.max_positions; }
   int segments() const override { return segments_of(c); }
@@ -227,19 +228,21 @@ Program KimiK3::build(const BuildOptions& options) const {
   const Split by_token = Builder::split_outputs({{c.vocabulary, c.vocabulary}});
 
   b.at("");
-  Stream x = {b.embed(b.matrix(p + "embed_tokens.weight", c.vocabulary, c.hidden, by_token)), {}};
+  const WeightRef embedding = b.matrix(p + "embed_tokens.weight", c.vocabulary, c.hidden, by_token);
+  Stream x = {b.embed(embedding), {}};
+  std::vector<Value> streams;
   for (size_t i = 0; i < c.latent_attention.size(); ++i) {
-    if (options.hidden) b.output(fmt::format("hidden.{}", i), x.open);
+    streams.push_back(x.open);
     b.at(fmt::format("L{}", i));
     layer(b, fmt::format("{}layers.{}.", p, i), i, x);
   }
-  if (options.hidden) b.output(fmt::format("hidden.{}", c.latent_attention.size()), x.open);
+  streams.push_back(x.open);
 
   b.at("");
   const Value last = norm(b, p + "norm", b.choose_rows(mix(b, p + "output_attn_res", x)), c.hidden, c.eps);
-  const Value logits = b.all_gather(b.matmul(last, b.matrix(prefix + "lm_head.weight", c.vocabulary, c.hidden, by_token)));
-  b.output("logits", logits);
-  b.output("tokens", b.sample(logits));
+  const WeightRef head = b.matrix(prefix + "lm_head.weight", c.vocabulary, c.hidden, by_token);
+  const Value logits = b.all_gather(b.matmul(last, head));
+  finish(b, options, {std::move(streams), embedding, head, b.sample(logits)}, logits);
   return std::move(b).build();
 }
 

@@ -24,4 +24,13 @@ void Model::require_ranks(int ranks, const std::string& file) const {
                .next = "Heads, channels and experts are dealt to ranks whole."});
 }
 
+void Model::finish(Builder& b, const BuildOptions& options, const DraftInputs& made, Value logits) {
+  for (size_t i = 0; i < made.streams.size() && options.hidden; ++i) b.output(fmt::format("hidden.{}", i), made.streams[i]);
+  b.output("logits", logits);
+  b.output("tokens", made.tokens);
+  if (!options.draft) return;
+  b.begin_draft();
+  options.draft(b, made);
+}
+
 }  // namespace megalith

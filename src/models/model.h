@@ -23,6 +23,7 @@ class Model {
 
   virtual std::string family() const = 0;
   virtual int64_t layers() const = 0;
+  virtual int64_t hidden() const = 0;         // numbers of the residual stream
   virtual int64_t vocabulary() const = 0;     // rows of the head
   virtual int64_t max_positions() const = 0;  // that the model was made for
   // Into how many segments a whole sum is cut (Program::segments): a power of two, the largest rank count.
@@ -33,6 +34,8 @@ class Model {
  protected:
   // Throws Error where the rank count is not allowed. `file` is the configuration's.
   void require_ranks(int ranks, const std::string& file) const;
+  // The end of every program: its outputs, and the draft where one is asked for.
+  static void finish(Builder& b, const BuildOptions& options, const DraftInputs& made, Value logits);
 };
 
 // Makes the model that config.json describes. `file` is named in errors; an unknown architecture is one.

@@ -131,6 +131,7 @@ class Qwen35 : public Model {
 
   std::string family() const override { return "qwen3_5"; }
   int64_t layers() const override { return static_cast<int64_t>(c.full_attention.size()); }
+  int64_t hidden() const override { return c.hidden; }
   int64_t vocabulary() const override { return c.vocabulary; }
   int64_t max_positions() const override { return c.max_positions; }
   int segments() const override { return segments_of(c); }
@@ -180,21 +181,20 @@ Program Qwen35::build(const BuildOptions& options) const {
 
   b.at("");
   Value x = b.embed(embedding);
-  if (options.hidden) b.output("hidden.0", x);
+  std::vector<Value> streams = {x};
   for (size_t i = 0; i < c.full_attention.size(); ++i) {
     b.at(fmt::format("L{}", i));
     const std::string layer = fmt::format("{}layers.{}.", p, i);
     x = b.add(x, mixer(b, layer, i, norm(b, layer + "input_layernorm", x)));
     x = b.add(x, mlp(b, layer + "mlp.", norm(b, layer + "post_attention_layernorm", x)));
-    if (options.hidden) b.output(fmt::format("hidden.{}", i + 1), x);
+    streams.push_back(x);
   }
 
   b.at("");
   const WeightRef head =
       tied(options.catalog) ? embedding : b.matrix(head_name(p), c.vocabulary, c.hidden, by_token);
   const Value logits = b.all_gather(b.matmul(norm(b, p + "norm", b.choose_rows(x)), head));
-  b.output("logits", logits);
-  b.output("tokens", b.sample(logits));
+  finish(b, options, {std::move(streams), embedding, head, b.sample(logits)}, logits);
   return std::move(b).build();
 }
 
@@ -217,8 +217,8 @@ Value Qwen35::attention(Builder& b, const std::string& p, size_t index, Value x)
 
   Value q = b.rms_norm(qg, b.vector(p + "q_norm.weight", {dim}), {heads, dim, 2 * dim, 0}, c.eps, true);
   k = b.rms_norm(k, b.vector(p + "k_norm.weight", {dim}), Heads::compact(kv, dim), c.eps, true);
-  q = b.rope(q, heads, dim, c.rotary, c.rope_theta);
-  k = b.rope(k, kv, dim, c.rotary, c.rope_theta);
+  q = b.rope(q, {heads, dim, c.rotary, c.rope_theta});
+  k = b.rope(k, {kv, dim, c.rotary, c.rope_theta});
 
   const int k_state = b.per_position(fmt::format("L{}.k", index), kv, dim);
   const int v_state = b.per_position(fmt::format("L{}.v", index), kv, dim);

@@ -322,4 +322,39 @@ void CheckpointTape::read_plain(const Weight& weight, int rank, int ranks, float
   check_tail(source, weight);
 }
 
+namespace {
+
+bool of_draft(const std::string& name) { return name.starts_with(kDraftPrefix); }
+
+Weight without_prefix(Weight weight) {
+  if (of_draft(weight.name)) weight.name.erase(0, kDraftPrefix.size());
+  return weight;
+}
+
+}  // namespace
+
+void PairTape::read_panels(const Weight& weight, int rank, int ranks, int64_t first, int64_t count, std::byte* out) const {
+  if (!of_draft(weight.name)) return target_.read_panels(weight, rank, ranks, first, count, out);
+  draft_.read_panels(without_prefix(weight), rank, ranks, first, count, out);
+}
+
+void PairTape::read_plain(const Weight& weight, int rank, int ranks, float* out) const {
+  if (!of_draft(weight.name)) return target_.read_plain(weight, rank, ranks, out);
+  draft_.read_plain(without_prefix(weight), rank, ranks, out);
+}
+
+std::vector<Weight> weights_of(const std::vector<Weight>& weights, bool draft) {
+  std::vector<Weight> own;
+  for (const Weight& weight : weights) {
+    if (of_draft(weight.name) == draft) own.push_back(without_prefix(weight));
+  }
+  return own;
+}
+
+TensorCatalog pair_catalog(const Checkpoint& target, const Checkpoint& draft) {
+  return [&](const std::string& name) {
+    return of_draft(name) ? draft.find(name.substr(kDraftPrefix.size())) : target.find(name);
+  };
+}
+
 }  // namespace megalith

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "program/weight.h"
 #include "weights/checkpoint.h"
 
@@ -22,5 +24,24 @@ class CheckpointTape : public TapeSource {
 
   const Checkpoint& checkpoint_;
 };
+
+// The tapes of a target and its draft: weights whose names begin with kDraftPrefix are the draft's. Borrows both.
+class PairTape : public TapeSource {
+ public:
+  PairTape(const TapeSource& target, const TapeSource& draft) : target_(target), draft_(draft) {}
+
+  void read_panels(const Weight& weight, int rank, int ranks, int64_t first, int64_t count,
+                   std::byte* out) const override;
+  void read_plain(const Weight& weight, int rank, int ranks, float* out) const override;
+
+ private:
+  const TapeSource& target_;
+  const TapeSource& draft_;
+};
+
+// The weights of a program that are (or are not) the draft's, under the names that they have in its checkpoint.
+std::vector<Weight> weights_of(const std::vector<Weight>& weights, bool draft);
+// Looks tensors up in both checkpoints. Borrows them.
+TensorCatalog pair_catalog(const Checkpoint& target, const Checkpoint& draft);
 
 }  // namespace megalith
