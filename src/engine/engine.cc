@@ -46,10 +46,15 @@ const char* finish_name(Finish finish) {
 }
 
 Engine::Engine(Machine& machine, int64_t vocabulary, int rows_per_step, Speculation speculation)
-    : machine_(machine), vocabulary_(vocabulary), rows_per_step_(rows_per_step), speculation_(std::move(speculation)) {
+    : machine_(machine),
+      vocabulary_(vocabulary),
+      rows_per_step_(rows_per_step),
+      speculation_(std::move(speculation)),
+      chooser_(speculation_.width) {
   CHECK(rows_per_step >= 1 && rows_per_step <= machine.options().max_rows, "{} rows per step", rows_per_step);
   const int width = speculation_.width;
-  CHECK(width == 1 || (width <= machine.program().block && speculation_.drafter), "blocks of {} rows", width);
+  CHECK(width == 1 || (width <= machine.program().block && (speculation_.drafter || machine.program().draft_block > 0)),
+        "blocks of {} rows", width);
   CHECK(machine.options().max_chosen >= machine.options().max_sequences * width, "chosen rows for each sequence");
   for (int slot = machine.options().max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
@@ -139,7 +144,7 @@ void Engine::add_rows_of(Sequence& sequence, Id id, int64_t rows) {
     const int64_t budget = sequence.request.max_tokens - static_cast<int64_t>(g.tokens.size());
     const int64_t room = machine_.options().context - sequence.done;
     const int64_t most = std::min({int64_t{speculation_.width}, rows, budget, room}) - 1;
-    if (most > 0) sequence.guesses = speculation_.drafter(g, most);
+    sequence.guesses = guesses_for(sequence, most);
     tokens.push_back(g.tokens.back());
     tokens.insert(tokens.end(), sequence.guesses.begin(), sequence.guesses.end());
   }
@@ -154,12 +159,43 @@ void Engine::add_rows_of(Sequence& sequence, Id id, int64_t rows) {
   }
   for (int32_t row = block ? 0 : count - 1; row < count; ++row) step_.choose(first + row, sequence.request.sampling);
   chosen_.push_back(id);
+  Run& run = step_.runs.back();
+  run.forced = speculation_.forced;
+  run.draft = speculation_.width > 1 && !speculation_.drafter &&
+              (!speculation_.automatic || chooser_.best(sequence.pace, others_of(sequence), times_) > 1);
+  if (run.draft) drafting_.push_back(id);
+}
+
+// What the other sequences that decode add to a step.
+WidthChooser::Others Engine::others_of(const Sequence& sequence) const {
+  WidthChooser::Others others;
+  for (const Id id : running_) {
+    const Sequence& other = sequences_.at(id);
+    if (&other == &sequence || other.generation.tokens.empty()) continue;
+    const auto rows = static_cast<int64_t>(other.guesses.size()) + 1;
+    others.rows += rows;
+    others.tokens += other.pace.expected(rows);
+  }
+  return others;
+}
+
+// Up to `most` guesses of what follows, as many as are worth their rows.
+std::vector<int32_t> Engine::guesses_for(Sequence& sequence, int64_t most) {
+  if (most <= 0) return {};
+  if (speculation_.drafter) return speculation_.drafter(sequence.generation, most);
+  std::vector<int32_t> guesses = std::exchange(sequence.drafted, {});
+  if (speculation_.automatic && !guesses.empty()) {
+    most = std::min<int64_t>(most, chooser_.best(sequence.pace, others_of(sequence), times_) - 1);
+  }
+  if (static_cast<int64_t>(guesses.size()) > most) guesses.resize(static_cast<size_t>(most));
+  return guesses;
 }
 
 // Running sequences first, so that a long prompt never stalls them; then prompts, in the order of arrival.
 void Engine::add_rows() {
   step_.clear();
   chosen_.clear();
+  drafting_.clear();
   for (const bool prefill : {false, true}) {
     for (const Id id : running_) {
       Sequence& sequence = sequences_.at(id);
@@ -177,8 +213,11 @@ bool Engine::step() {
   admit();
   if (running_.empty()) return false;
   add_rows();
+  const auto start = Clock::now();
   machine_.run(step_);
   ++steps_;
+  account(seconds(Clock::now() - start));
+  take_drafts();
   const auto output = machine_.read(machine_.program().output("tokens"));
   // A copy: where one sequence has failed, its step is done again to find out why, which changes the outputs.
   tokens_.assign(output.begin(), output.end());
@@ -193,13 +232,46 @@ bool Engine::step() {
   return true;
 }
 
+// What the step's draft guesses for the next one.
+void Engine::take_drafts() {
+  if (drafting_.empty()) return;
+  const auto guesses = machine_.read(machine_.program().output("guesses"));
+  const size_t count = guesses.size() / drafting_.size();
+  for (size_t j = 0; j < drafting_.size(); ++j) {
+    const auto* first = guesses.data() + j * count;
+    sequences_.at(drafting_[j]).drafted.assign(first, first + count);
+  }
+}
+
+// The time of a step counts for every sequence that decodes in it. Steps with a prompt's rows tell nothing of decoding.
+void Engine::account(double seconds) {
+  int64_t decoding = 0;
+  bool prefill = false;
+  for (const Id id : chosen_) decoding += sequences_.at(id).generation.tokens.empty() ? 0 : 1;
+  prefill = decoding < static_cast<int64_t>(step_.runs.size());
+  if (!prefill) times_.add(static_cast<int64_t>(step_.rows.size()), !drafting_.empty(), seconds);
+  step_s_ = prefill ? 0 : seconds;
+  plain_s_ = times_.at(decoding, false).value_or(seconds);
+  for (const Id id : chosen_) {
+    Generation& g = sequences_.at(id).generation;
+    if (g.tokens.empty()) continue;
+    g.steps.step_s += seconds;
+    if (!drafting_.empty()) g.steps.draft_s += machine_.draft_seconds();
+  }
+}
+
 // What a row chose, or what the rows of a block did.
 void Engine::take_block(Id id, const int32_t* choices) {
   Sequence& sequence = sequences_.at(id);
   Generation& g = sequence.generation;
   const std::vector<int32_t> guesses = std::exchange(sequence.guesses, {});
-  const int64_t right = accepted(guesses, choices);
-  if (!g.tokens.empty()) g.accepted.push_back(static_cast<int32_t>(right));
+  const auto count = static_cast<int64_t>(guesses.size());
+  const int64_t right = speculation_.forced < 0 ? accepted(guesses, choices) : std::min<int64_t>(speculation_.forced, count);
+  if (!g.tokens.empty()) {
+    g.steps.guesses.push_back(static_cast<int32_t>(count));
+    g.steps.accepted.push_back(static_cast<int32_t>(right));
+    if (step_s_ > 0) sequence.pace.add(count, right, step_s_, plain_s_);
+  }
   if (!guesses.empty()) sequence.replay = 0;  // of the block before: done in this step
   for (int64_t i = 0; i <= right && g.finish == Finish::running; ++i) {
     // The row that chose this token stays.
@@ -207,7 +279,8 @@ void Engine::take_block(Id id, const int32_t* choices) {
       ++sequence.done;
       ++sequence.replay;
     }
-    take_token(sequence, choices[i]);
+    // A guess that was taken for right is what the text goes on with.
+    take_token(sequence, i < right ? guesses[static_cast<size_t>(i)] : choices[i]);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/speculation.h"
+#include "engine/width.h"
 #include "machines/machine.h"
 
 namespace megalith {
@@ -33,7 +34,7 @@ struct Generation {
   std::string error;
   double prefill_s = 0;  // from the first step until the first token
   double decode_s = 0;   // from then to the last token
-  std::vector<int32_t> accepted;  // of each step after the first token: guesses that were right
+  SpeculationReport steps;  // after the first token
 };
 
 // Decodes several sequences at once. Each step takes the next token of every running sequence (with a block of guesses
@@ -71,6 +72,8 @@ class Engine {
     int64_t done = 0;    // tokens whose rows the machine has done, and that stay
     int32_t replay = 0;  // of these, the last ones that wait to become permanent (Run)
     std::vector<int32_t> guesses;  // of the block in this step
+    std::vector<int32_t> drafted;  // by the program, in the step before
+    Pace pace;
     Clock::time_point start, first_token;
   };
 
@@ -78,7 +81,11 @@ class Engine {
   void admit();
   void add_rows();
   void add_rows_of(Sequence& sequence, Id id, int64_t rows);
+  WidthChooser::Others others_of(const Sequence& sequence) const;
+  std::vector<int32_t> guesses_for(Sequence& sequence, int64_t most);
   void take_block(Id id, const int32_t* choices);
+  void take_drafts();
+  void account(double seconds);
   void take_token(Sequence& sequence, int32_t token);
   void settle();
   std::string origin_of_failure(int slot);
@@ -95,6 +102,10 @@ class Engine {
   const Speculation speculation_;
   StepArgs step_;
   std::vector<Id> chosen_;       // whose rows are chosen, in order: one, or a block
+  std::vector<Id> drafting_;     // for whom the step guesses what follows
+  const WidthChooser chooser_;
+  StepTimes times_;
+  double step_s_ = 0, plain_s_ = 0;  // of the last step, and of one without guesses; 0 where it had rows of prompts
   std::vector<int32_t> tokens_;  // of each chosen row
   std::vector<Run> ended_;       // runs that would make the states of ended sequences permanent
   int64_t steps_ = 0;

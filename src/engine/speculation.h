@@ -15,9 +15,24 @@ using Drafter = std::function<std::vector<int32_t>(const Generation& text, int64
 // How an engine speculates.
 struct Speculation {
   int width = 1;  // rows of a block: the newest token, and width - 1 guesses; 1 is plain decoding
-  Drafter drafter;
+  bool automatic = false;  // take fewer rows, or none, where tokens come faster so; for the program's own draft
+  Drafter drafter;         // empty: the draft of the machine's program guesses
+  // Not negative: so many guesses are taken for right, whatever was chosen. For measurements: the text is not the model's.
+  int forced = -1;
   // Makes the states of a sequence permanent when it ends, so that they are those of plain decoding.
   bool settle = false;
+};
+
+// What the steps of a sequence came to, after its first token. A step verifies some guesses, or none, and keeps those that
+// are right.
+struct SpeculationReport {
+  std::vector<int32_t> guesses, accepted;  // of each step
+  double step_s = 0;   // of all steps
+  double draft_s = 0;  // of that, the drafts in them
+
+  // Of steps with a guess at position 0, 1, …: the share in which it was kept.
+  std::vector<double> acceptance_by_position() const;
+  double tokens_per_step() const;  // one, and the guesses that were kept
 };
 
 // How many of the guesses are what the target chose at their places: row i chooses what guess i should have been.

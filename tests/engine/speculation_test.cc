@@ -181,7 +181,7 @@ TEST(Speculation, RightGuessesTakeOneStepForABlock) {
   const auto id = engine.add(request);
   engine.run();
   EXPECT_EQ(engine.generation(id).tokens, want.tokens);
-  EXPECT_EQ(engine.generation(id).accepted, (std::vector<int32_t>{7, 7, 7, 7}));  // 1 + 4 * 8 tokens
+  EXPECT_EQ(engine.generation(id).steps.accepted, (std::vector<int32_t>{7, 7, 7, 7}));  // 1 + 4 * 8 tokens
 }
 
 }  // namespace
