@@ -17,6 +17,7 @@ from kimi_config import make_config
 from kimi_documents import document
 from kimi_model import TinyKimi
 from optimizer import Muon
+from problems import use_vocabulary
 from train import Family, main
 
 QUANTISED_FROM = 0.6
@@ -46,6 +47,7 @@ class Kimi(Family):
         self.config = make_config(self.tokenizer.n_vocab, ids)
         self.model = TinyKimi(self.config["text_config"])
         self.known = known_questions()
+        use_vocabulary([token.decode(errors="ignore") for token in self.tokenizer.token_byte_values()])
 
     def document(self, rng):
         return kimi_tokenizer.encode(self.tokenizer, document(rng, self.known))

@@ -33,8 +33,18 @@ def part(wordings: list[str], held: bool) -> list[str]:
     return wordings[at + 1:] if held else wordings[:at]
 
 
+PIECES: list[str] = []
+
+
+def use_vocabulary(tokens: list[str]):
+    """Invented words also join entries of the vocabulary, so that every entry of letters is seen in names and objects."""
+    PIECES[:] = sorted({token.strip().lower() for token in tokens if token.strip().isascii() and token.strip().isalpha()})
+
+
 def made_up(rng: random.Random) -> str:
-    """An invented word: syllables, or consonants and vowels that occur nowhere else."""
+    """An invented word: syllables, consonants and vowels that occur nowhere else, or pieces of the vocabulary."""
+    if PIECES and rng.random() < 0.5:
+        return "".join(rng.choice(PIECES) for _ in range(rng.choice((1, 2, 2, 3))))
     if rng.random() < 0.4:
         return "".join(rng.choice(words.SYLLABLES) for _ in range(rng.choice((2, 2, 3))))
     parts = [rng.choice(words.ONSETS) + rng.choice(words.VOWELS) for _ in range(rng.choice((1, 2, 2, 3)))]

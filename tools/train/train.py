@@ -23,6 +23,7 @@ from documents import document
 from heldout import known_questions
 from model import CHUNK, TinyQwen
 from optimizer import make_optimizers
+from problems import use_vocabulary
 
 POOL = 384
 PROMPT_WEIGHT = 0.15
@@ -63,6 +64,7 @@ class Qwen(Family):
         self.config = make_config(rows, self.tokenizer.token_to_id("<|endoftext|>"))
         self.model = TinyQwen(self.config["text_config"])
         self.known = known_questions()
+        use_vocabulary([self.tokenizer.decode([i]) for i in range(self.tokenizer.get_vocab_size())])
 
     def document(self, rng):
         ids, weights = [], []
