@@ -1,13 +1,9 @@
 #include "text/tokenizer.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "text/cut_long_text.h"
 #include "text/nfc.h"
 #include "text/tiktoken_file.h"
@@ -64,17 +60,8 @@ void encode_part(const TokenizerTables& tables, std::string_view text, bool cont
   encode_run(tables, text.substr(done), ids);
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || file.bad()) {
-    throw Error({.where = path,
-                 .expected = "a readable file",
-                 .found = std::strerror(errno),
-                 .next = "Check the path of the checkpoint."});
-  }
-  return std::move(text).str();
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 }  // namespace
@@ -86,7 +73,7 @@ std::string joined(std::span<const Segment> segments) {
 }
 
 Tokenizer Tokenizer::from_file(const std::string& path, int32_t model_rows) {
-  return from_json(read_file(path), path, model_rows);
+  return from_json(text_of(MappedFile(path)), path, model_rows);
 }
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name, int32_t model_rows) {
@@ -95,7 +82,7 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name, i
 
 Tokenizer Tokenizer::from_tiktoken(const std::string& path, int32_t model_rows) {
   std::string config = (std::filesystem::path(path).parent_path() / "tokenizer_config.json").string();
-  return from_tiktoken(read_file(path), path, read_file(config), config, model_rows);
+  return from_tiktoken(text_of(MappedFile(path)), path, text_of(MappedFile(config)), config, model_rows);
 }
 
 Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, const std::string& ranks_name, std::string_view config,

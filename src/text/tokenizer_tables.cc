@@ -274,8 +274,8 @@ class Maker {
 
   // Listed in both places; plain text must not reach it.
   bool is_added(const VocabularyEntry& entry) const {
-    auto same = [&](const auto& added) { return added.id == entry.id && added.text == entry.text; };
-    return std::any_of(added_.begin(), added_.end(), same);
+    const auto at = static_cast<size_t>(entry.id);
+    return at < tokens_.size() && tokens_[at].list == Token::List::added && tokens_[at].text == entry.text;
   }
 
   void join_tokens() {
