@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
@@ -112,7 +115,24 @@ class CpuMachine : public Machine {
   void bind(const Op& op, int rank, OpContext& context);
   void make_items();
   void set_upcoming(std::vector<Item>& list) const;
-  void load_part(const TapeSource& source, int worker, Progress* progress);
+  // Some panels of a weight on a rank, or a plain weight.
+  struct Piece {
+    int rank = 0;
+    int weight = 0;
+    Range panels;
+  };
+  // What a worker loads, in the order of the tape. Each piece is taken once, by whoever asks first.
+  struct LoadList {
+    std::vector<Piece> pieces;
+    alignas(64) std::atomic<size_t> next = 0;
+
+    const Piece* take() {
+      const size_t at = next.fetch_add(1, std::memory_order_relaxed);
+      return at < pieces.size() ? &pieces[at] : nullptr;
+    }
+  };
+  std::vector<Piece> pieces_of(int worker) const;
+  void load_piece(const TapeSource& source, const Piece& piece, Progress* progress);
   void check_step(const StepArgs& args) const;
   void begin_step(const StepArgs& args);
   int64_t rows_of(Rows rows) const;
@@ -274,14 +294,24 @@ void CpuMachine::set_upcoming(std::vector<Item>& list) const {
   }
 }
 
+// Each worker writes the panels that it will read, so that their pages lie near it. One that is done helps the others,
+// those whose numbers are nearest first: a processor may be busy with something else.
 void CpuMachine::load(const TapeSource& source, Progress* progress) {
+  std::vector<LoadList> lists(static_cast<size_t>(workers_.count()));
+  for (size_t worker = 0; worker < lists.size(); ++worker) lists[worker].pieces = pieces_of(static_cast<int>(worker));
   std::exception_ptr problem;
+  std::atomic<bool> stop = false;
   auto job = [&](int worker) {
     try {
-      load_part(source, worker, progress);
+      for (size_t distance = 0; distance < std::bit_ceil(lists.size()); ++distance) {
+        const size_t owner = static_cast<size_t>(worker) ^ distance;
+        if (owner >= lists.size()) continue;
+        while (const Piece* piece = stop ? nullptr : lists[owner].take()) load_piece(source, *piece, progress);
+      }
     } catch (...) {
       const std::lock_guard lock(failure_mutex_);
       if (!problem) problem = std::current_exception();
+      stop = true;
     }
   };
   workers_.run(job);
@@ -289,29 +319,39 @@ void CpuMachine::load(const TapeSource& source, Progress* progress) {
   CHECK(failure_.empty(), "loading: {}", failure_);
 }
 
-// Each worker writes the panels that it will read, so that their pages lie near it.
-void CpuMachine::load_part(const TapeSource& source, int worker, Progress* progress) {
+std::vector<CpuMachine::Piece> CpuMachine::pieces_of(int worker) const {
   constexpr int64_t kPanelsAtOnce = 64;
+  std::vector<Piece> pieces;
   for (int rank = 0; rank < program_.ranks; ++rank) {
     const WorkerRange range = workers_of(rank, program_.ranks, schedule_.workers);
     if (worker < range.first || worker >= range.last) continue;
     const Part part = {worker - range.first, range.last - range.first};
-    for (const int index : layout_.order) {
-      const Weight& weight = program_.weights[static_cast<size_t>(index)];
-      std::byte* out = ranks_[static_cast<size_t>(rank)].tape.data() + layout_.offset[static_cast<size_t>(index)];
-      if (weight.layout == WeightLayout::plain) {
-        if (part.part == 0) source.read_plain(weight, rank, program_.ranks, reinterpret_cast<float*>(out));
+    for (const int weight : layout_.order) {
+      const Weight& info = program_.weights[static_cast<size_t>(weight)];
+      if (info.layout == WeightLayout::plain) {
+        if (part.part == 0) pieces.push_back({rank, weight, {}});
         continue;
       }
-      const Range panels = part.of(weight.panels(program_.ranks));
-      const int64_t bytes = weight.panel_bytes(program_.ranks);
+      const Range panels = part.of(info.panels(program_.ranks));
       for (int64_t panel = panels.begin; panel < panels.end; panel += kPanelsAtOnce) {
-        const int64_t count = std::min(kPanelsAtOnce, panels.end - panel);
-        source.read_panels(weight, rank, program_.ranks, panel, count, out + panel * bytes);
-        if (progress) progress->add(static_cast<uint64_t>(count * bytes));
+        pieces.push_back({rank, weight, {panel, std::min(panel + kPanelsAtOnce, panels.end)}});
       }
     }
   }
+  return pieces;
+}
+
+void CpuMachine::load_piece(const TapeSource& source, const Piece& piece, Progress* progress) {
+  const Weight& weight = program_.weights[static_cast<size_t>(piece.weight)];
+  std::byte* out =
+      ranks_[static_cast<size_t>(piece.rank)].tape.data() + layout_.offset[static_cast<size_t>(piece.weight)];
+  if (weight.layout == WeightLayout::plain) {
+    source.read_plain(weight, piece.rank, program_.ranks, reinterpret_cast<float*>(out));
+    return;
+  }
+  const int64_t bytes = weight.panel_bytes(program_.ranks), count = piece.panels.size();
+  source.read_panels(weight, piece.rank, program_.ranks, piece.panels.begin, count, out + piece.panels.begin * bytes);
+  if (progress) progress->add(static_cast<uint64_t>(count * bytes));
 }
 
 void CpuMachine::check_step(const StepArgs& args) const {
