@@ -1,6 +1,10 @@
 #include "engine/loaded_model.h"
 
 #include <algorithm>
+#include <atomic>
+#include <future>
+#include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -12,35 +16,6 @@
 namespace megalith {
 
 namespace {
-
-void add_end_tokens(PreparedModel& loaded) {
-  loaded.end_tokens = loaded.generation.end_tokens;
-  if (!loaded.text.tokenizer || !loaded.text.format) return;
-  for (const std::string& name : loaded.text.format->end_tokens()) {
-    const auto id = loaded.text.tokenizer->find_added(name);
-    if (id && std::find(loaded.end_tokens.begin(), loaded.end_tokens.end(), *id) == loaded.end_tokens.end()) {
-      loaded.end_tokens.push_back(*id);
-    }
-  }
-}
-
-void check_vocabulary(const PreparedModel& loaded) {
-  const int64_t rows = loaded.model->vocabulary();
-  if (loaded.text.tokenizer && loaded.text.tokenizer->size() > rows) {
-    throw Error({.where = "the tokenizer of " + loaded.directory.string(),
-                 .expected = fmt::format("at most {} tokens, as config.json's vocab_size says", rows),
-                 .found = fmt::format("{}", loaded.text.tokenizer->size()),
-                 .next = "The tokenizer is of another model: download the directory again."});
-  }
-  for (const int32_t id : loaded.end_tokens) {
-    if (id >= rows) {
-      throw Error({.where = (loaded.directory / "generation_config.json").string() + ": eos_token_id",
-                   .expected = fmt::format("ids below {}", rows),
-                   .found = fmt::format("{}", id),
-                   .next = {}});
-    }
-  }
-}
 
 void check_context(const Model& model, const MachineOptions& machine) {
   if (machine.context <= model.max_positions()) return;
@@ -111,16 +86,123 @@ TextModel load_text(const std::filesystem::path& directory, const std::optional<
   return text;
 }
 
-PreparedModel prepare_model(const std::filesystem::path& directory, const LoadOptions& options, Phases* phases) {
-  const auto phase = [&](const char* name) {
-    if (phases) phases->begin(name);
-  };
-  PreparedModel prepared;
+namespace {
+
+// A directory's text side, and where its answers end.
+struct TextSide {
+  TextModel text;
+  GenerationConfig generation;
+  std::vector<int32_t> end_tokens;
+};
+
+void add_end_tokens(TextSide& side) {
+  side.end_tokens = side.generation.end_tokens;
+  if (!side.text.tokenizer || !side.text.format) return;
+  for (const std::string& name : side.text.format->end_tokens()) {
+    const auto id = side.text.tokenizer->find_added(name);
+    if (id && std::find(side.end_tokens.begin(), side.end_tokens.end(), *id) == side.end_tokens.end()) {
+      side.end_tokens.push_back(*id);
+    }
+  }
+}
+
+void check_vocabulary(const TextSide& side, int64_t rows) {
+  if (side.text.tokenizer && side.text.tokenizer->size() > rows) {
+    throw Error({.where = "the tokenizer of " + side.text.directory.string(),
+                 .expected = fmt::format("at most {} tokens, as config.json's vocab_size says", rows),
+                 .found = fmt::format("{}", side.text.tokenizer->size()),
+                 .next = "The tokenizer is of another model: download the directory again."});
+  }
+  for (const int32_t id : side.end_tokens) {
+    if (id >= rows) {
+      throw Error({.where = (side.text.directory / "generation_config.json").string() + ": eos_token_id",
+                   .expected = fmt::format("ids below {}", rows),
+                   .found = fmt::format("{}", id),
+                   .next = {}});
+    }
+  }
+}
+
+// Reads the text side on a thread of its own.
+class TextReader {
+ public:
+  TextReader(std::filesystem::path directory, nlohmann::json config, std::optional<std::string> format, int64_t rows)
+      : directory_(std::move(directory)), config_(std::move(config)), format_(std::move(format)), rows_(rows) {
+    side_ = std::async(std::launch::async, [this] { return read(); });
+  }
+
+  // Whether it is known by now that get() will throw.
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  // Waits for it; throws what is wrong with it. Called once.
+  TextSide get() { return side_.get(); }
+
+ private:
+  TextSide read() {
+    try {
+      TextSide side = {load_text(directory_, format_, rows_), load_generation_config(directory_, config_), {}};
+      add_end_tokens(side);
+      check_vocabulary(side, rows_);
+      return side;
+    } catch (...) {
+      failed_.store(true, std::memory_order_relaxed);
+      throw;
+    }
+  }
+
+  const std::filesystem::path directory_;
+  const nlohmann::json config_;
+  const std::optional<std::string> format_;
+  const int64_t rows_;
+  std::atomic<bool> failed_ = false;
+  std::future<TextSide> side_;  // waits for its thread when it goes, so it goes first
+};
+
+// A tape that ends where the text side turns out to be damaged: a big checkpoint is not read to its end for nothing.
+class WatchedTape : public TapeSource {
+ public:
+  WatchedTape(const TapeSource& tape, const TextReader& text) : tape_(tape), text_(text) {}
+
+  void read_panels(const Weight& weight, int rank, int ranks, int64_t first, int64_t count,
+                   std::byte* out) const override {
+    watch();
+    tape_.read_panels(weight, rank, ranks, first, count, out);
+  }
+  void read_plain(const Weight& weight, int rank, int ranks, float* out) const override {
+    watch();
+    tape_.read_plain(weight, rank, ranks, out);
+  }
+
+ private:
+  void watch() const {
+    if (text_.failed()) throw std::runtime_error("the text side is damaged");
+  }
+
+  const TapeSource& tape_;
+  const TextReader& text_;
+};
+
+// A model without its text side, which is being read.
+struct Preparation {
+  PreparedModel model;
+  std::unique_ptr<TextReader> text;
+
+  // Waits for the text side; throws what is wrong with it.
+  void add_text() {
+    TextSide side = text->get();
+    model.text = std::move(side.text);
+    model.generation = std::move(side.generation);
+    model.end_tokens = std::move(side.end_tokens);
+  }
+};
+
+Preparation begin_preparing(const std::filesystem::path& directory, const LoadOptions& options) {
+  Preparation preparation;
+  PreparedModel& prepared = preparation.model;
   prepared.directory = directory;
-  phase("configuration and tensor headers");
   const auto config_path = directory / "config.json";
   const nlohmann::json config = read_json(config_path);
   prepared.model = make_model(config, config_path.string());
+  preparation.text = std::make_unique<TextReader>(directory, config, options.chat_format, prepared.model->vocabulary());
   prepared.checkpoint = std::make_unique<Checkpoint>(directory);
   prepared.program = prepared.model->build({options.ranks, options.hidden, prepared.checkpoint->catalog()});
   prepared.ignored = check_tensors(*prepared.checkpoint, prepared.program.weights,
@@ -131,13 +213,15 @@ PreparedModel prepare_model(const std::filesystem::path& directory, const LoadOp
   }
   check_context(*prepared.model, options.machine);
   prepared.memory = cpu_memory_need(prepared.program, options.machine);
-  phase("tokenizer");
-  prepared.text = load_text(directory, options.chat_format, prepared.model->vocabulary());
-  prepared.generation = load_generation_config(directory, config);
-  add_end_tokens(prepared);
-  check_vocabulary(prepared);
-  if (phases) phases->end();
-  return prepared;
+  return preparation;
+}
+
+}  // namespace
+
+PreparedModel prepare_model(const std::filesystem::path& directory, const LoadOptions& options) {
+  Preparation preparation = begin_preparing(directory, options);
+  preparation.add_text();
+  return std::move(preparation.model);
 }
 
 void require_memory(const MemoryNeed& need, uint64_t available) {
@@ -154,20 +238,30 @@ void require_memory(const MemoryNeed& need, uint64_t available) {
 }
 
 LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options, Phases* phases) {
-  PreparedModel prepared = prepare_model(directory, options, phases);
-  require_memory(prepared.memory, available_memory());
-  if (phases) phases->begin("program and schedule");
-  LoadedModel loaded = {std::move(prepared.directory), std::move(prepared.checkpoint),
-                        std::move(prepared.model),     make_cpu_machine(std::move(prepared.program), options.machine),
-                        std::move(prepared.text),      std::move(prepared.generation),
-                        std::move(prepared.end_tokens)};
-  if (phases) phases->begin("weights");
-  {
+  const auto phase = [&](const char* name) {
+    if (phases) phases->begin(name);
+  };
+  phase("configuration and tensor headers");
+  Preparation preparation = begin_preparing(directory, options);
+  PreparedModel& prepared = preparation.model;
+  std::unique_ptr<Machine> machine;
+  try {
+    require_memory(prepared.memory, available_memory());
+    phase("program and schedule");
+    machine = make_cpu_machine(std::move(prepared.program), options.machine);
+    phase("weights");
     Progress progress("loading weights", static_cast<uint64_t>(prepared.memory.tape), options.quiet);
-    loaded.machine->load(CheckpointTape(*loaded.checkpoint), &progress);
+    machine->load(WatchedTape(CheckpointTape(*prepared.checkpoint), *preparation.text), &progress);
+  } catch (...) {
+    preparation.add_text();  // what is wrong with the text comes first, whichever was met first
+    throw;
   }
+  phase("tokenizer, beyond the weights");
+  preparation.add_text();
   if (phases) phases->end();
-  return loaded;
+  return {
+      std::move(prepared.directory), std::move(prepared.checkpoint), std::move(prepared.model),     std::move(machine),
+      std::move(prepared.text),      std::move(prepared.generation), std::move(prepared.end_tokens)};
 }
 
 }  // namespace megalith

@@ -54,9 +54,8 @@ struct PreparedModel {
 };
 
 // Reads configuration, tokenizer and the headers of all tensor files, and checks them. Throws Error for all that is
-// wrong with the directory or the options. With `phases`, says where the time went.
-PreparedModel prepare_model(const std::filesystem::path& directory, const LoadOptions& options,
-                            Phases* phases = nullptr);
+// wrong with the directory or the options.
+PreparedModel prepare_model(const std::filesystem::path& directory, const LoadOptions& options);
 
 // Throws Error, with the numbers, where `need` is more than this process may still have.
 void require_memory(const MemoryNeed& need, uint64_t available);
@@ -72,8 +71,9 @@ struct LoadedModel {
   std::vector<int32_t> end_tokens;
 };
 
-// Prepares the model, refuses one that does not fit into memory, and loads the weights. Throws Error before weights are
-// read.
+// Prepares the model, refuses one that does not fit into memory, and loads the weights, with the tokenizer read beside
+// them. Throws Error, before weights are read where headers tell, and soon where the tokenizer does. With `phases`,
+// says where the time went.
 LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options, Phases* phases = nullptr);
 
 }  // namespace megalith
