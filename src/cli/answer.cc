@@ -1,5 +1,7 @@
 #include "cli/answer.h"
 
+#include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -10,11 +12,13 @@
 
 namespace megalith {
 
-Generation answer(Engine& engine, Request request, const std::function<void(std::span<const int32_t>)>& on_tokens,
-                  const std::function<bool()>& stop) {
+Generation answer(Engine& engine, Request request, int steps,
+                  const std::function<void(std::span<const int32_t>)>& on_tokens, const std::function<bool()>& stop) {
   const Engine::Id id = engine.add(std::move(request));
   size_t seen = 0;
-  while (engine.generation(id).finish == Finish::running && engine.step()) {
+  while (engine.generation(id).finish == Finish::running) {
+    for (int i = 0; i < steps && engine.step(); ++i) {
+    }
     const auto tokens = text_tokens(engine.generation(id));
     if (tokens.size() > seen) on_tokens(tokens.subspan(seen));
     seen = tokens.size();
@@ -34,26 +38,47 @@ namespace {
 
 constexpr int64_t kProbeBytes = int64_t{256} << 20;
 
-// Tokens a second. The first token comes from the prefill; the rate is that of the others.
+}  // namespace
+
 double decode_rate(const Generation& generation) {
   const auto decoded = static_cast<double>(generation.tokens.empty() ? 0 : generation.tokens.size() - 1);
   return generation.decode_s > 0 ? decoded / generation.decode_s : 0;
 }
 
-}  // namespace
+std::string speculation(const SpeculationReport& report) {
+  const int64_t guesses = std::accumulate(report.guesses.begin(), report.guesses.end(), int64_t{0});
+  if (guesses == 0) return "";
+  const int64_t right = std::accumulate(report.accepted.begin(), report.accepted.end(), int64_t{0});
+  return fmt::format("{:.2f} tokens a step, {:.0f}% of {} guesses right", report.tokens_per_step(),
+                     100.0 * static_cast<double>(right) / static_cast<double>(guesses), guesses);
+}
+
+int64_t leading_equal(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return std::mismatch(a.begin(), a.begin() + static_cast<int64_t>(std::min(a.size(), b.size())), b.begin()).first - a.begin();
+}
+
+std::string comparison(const Generation& drafted, const Generation& plain) {
+  return fmt::format("plain decoding {:.1f} tokens/s, so {:.2f} times as fast; {} of {} tokens agree", decode_rate(plain),
+                     decode_rate(drafted) / decode_rate(plain), leading_equal(drafted.tokens, plain.tokens),
+                     std::max(drafted.tokens.size(), plain.tokens.size()));
+}
 
 std::string MemorySpeed::share(const Generation& generation) {
   const double rate = decode_rate(generation);
   if (rate == 0) return "";
   if (bytes_per_s_ == 0) bytes_per_s_ = CpuLimits(machine_.options().threads, kProbeBytes).read_rate(3);
   const auto position = static_cast<int>(generation.prompt.size() + generation.tokens.size() / 2);
+  // Only plain decoding reads what this counts for each token.
+  if (std::any_of(generation.steps.guesses.begin(), generation.steps.guesses.end(), [](int n) { return n > 0; })) return "";
   const double used = rate * decode_bytes(machine_.program(), 1, position);
   return fmt::format(", {:.0f}% of the {:.1f} GB/s that memory gives", 100 * used / bytes_per_s_, bytes_per_s_ / 1e9);
 }
 
 std::string statistics(const Generation& generation, const std::string& more) {
-  return fmt::format("[{} prompt tokens, prefill {:.1f} ms; {} tokens, {:.1f} tokens/s{}{}]", generation.prompt.size(),
-                     1e3 * generation.prefill_s, generation.tokens.size(), decode_rate(generation), more,
+  const std::string guessed = speculation(generation.steps);
+  return fmt::format("[{} prompt tokens, prefill {:.1f} ms; {} tokens, {:.1f} tokens/s{}{}{}]", generation.prompt.size(),
+                     1e3 * generation.prefill_s, generation.tokens.size(), decode_rate(generation),
+                     guessed.empty() ? "" : "; " + guessed, more,
                      generation.finish == Finish::length      ? "; cut at the limit"
                      : generation.finish == Finish::cancelled ? "; stopped"
                                                               : "");

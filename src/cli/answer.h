@@ -10,10 +10,10 @@
 
 namespace megalith {
 
-// Runs one request to its end. `on_tokens` gets the new tokens after each step; `stop` is asked after each step, and
+// Runs one request to its end. `on_tokens` gets the new tokens after each call of `steps` steps; `stop` is asked then, and
 // ends the generation by returning true.
 Generation answer(
-    Engine& engine, Request request, const std::function<void(std::span<const int32_t>)>& on_tokens,
+    Engine& engine, Request request, int steps, const std::function<void(std::span<const int32_t>)>& on_tokens,
     const std::function<bool()>& stop = [] { return false; });
 
 // Tokens without the one that ended the generation.
@@ -33,6 +33,17 @@ class MemorySpeed {
 
 // "[12 prompt tokens, prefill 8.1 ms; 40 tokens, 61.3 tokens/s]"; `more` stands after the rate.
 std::string statistics(const Generation& generation, const std::string& more = "");
+
+// "2.9 tokens a step, 61% of 1,204 guesses right"; empty where nothing was guessed.
+std::string speculation(const SpeculationReport& report);
+
+// A text decoded with a draft beside the same without: "plain decoding 61.3 tokens/s, so 2.8 times as fast; 40 of 40 tokens
+// agree".
+std::string comparison(const Generation& drafted, const Generation& plain);
+int64_t leading_equal(const std::vector<int32_t>& a, const std::vector<int32_t>& b);
+
+// Tokens a second. The first token comes from the prefill; the rate is that of the others.
+double decode_rate(const Generation& generation);
 
 // Throws std::runtime_error for a generation that failed.
 void require_success(const Generation& generation);

@@ -16,6 +16,7 @@ struct Chat {
   ModelOptions model;
   MachineFlags machine;
   SamplingFlags sampling;
+  DraftFlags draft;
   std::vector<std::string> prompts;  // turns that are said before, or instead of, reading the terminal
   std::string system;
   std::string thinking;
@@ -33,7 +34,7 @@ class Conversation {
   Conversation(const LoadedModel& loaded, const Chat& chat)
       : loaded_(loaded),
         chat_(chat),
-        engine_(*loaded.machine, loaded.model->vocabulary(), chat.machine.rows_per_step),
+        engine_(*loaded.machine, loaded.model->vocabulary(), chat.machine.rows_per_step, chat.draft.speculation(loaded)),
         speed_(*loaded.machine) {
     if (!chat.thinking.empty()) request_.enable_thinking = chat.thinking == "on";
     reset();
@@ -86,7 +87,7 @@ void Conversation::say(const std::string& text) {
   reset_interrupts();
   Generation g;
   try {
-    g = answer(engine_, chat_.sampling.request(tokenizer.encode(format.render(request_)), loaded_),
+    g = answer(engine_, chat_.sampling.request(tokenizer.encode(format.render(request_)), loaded_), chat_.draft.steps_per_call,
                [&](std::span<const int32_t> tokens) { take(parser->feed(tokens)); }, [] { return interrupts() > 0; });
   } catch (...) {
     request_.messages.pop_back();
@@ -97,6 +98,11 @@ void Conversation::say(const std::string& text) {
   dimmed_ = false;
   require_success(g);
   if (!chat_.machine.quiet) fmt::print("{}{}{}\n", style_.dim, statistics(g, speed_.share(g)), style_.plain);
+  if (chat_.draft.baseline) {
+    Engine without(*loaded_.machine, loaded_.model->vocabulary(), chat_.machine.rows_per_step);
+    const Generation plain = answer(without, chat_.sampling.request(g.prompt, loaded_), 1, [](auto) {});
+    fmt::print("{}[{}]{}\n", style_.dim, comparison(g, plain), style_.plain);
+  }
   std::fflush(stdout);
   Message said = {.role = Role::assistant, .content = message.content};
   said.reasoning_content = message.reasoning_content;
@@ -136,7 +142,9 @@ void converse(Conversation& conversation, const Style& style) {
 }
 
 void Chat::run() const {
-  const LoadedModel loaded = open_model(model, machine, machine.load_options(model, 1));
+  LoadOptions options = machine.load_options(model, 1);
+  draft.apply(model, options);
+  const LoadedModel loaded = open_model(model, machine, options);
   loaded.text.require_tokenizer();
   loaded.text.require_format();
   const Style style = terminal_style();
@@ -172,6 +180,7 @@ void add_chat(CLI::App& app) {
       ->check(CLI::IsMember({"on", "off"}));
   chat->sampling.as_model = true;
   chat->sampling.add(*sub);
+  chat->draft.add(*sub);
   chat->machine.add(*sub);
   sub->callback([chat] { chat->run(); });
 }

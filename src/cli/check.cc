@@ -18,6 +18,7 @@ std::string amount(int64_t bytes) {
 struct Check {
   ModelOptions model;
   MachineFlags machine;
+  DraftFlags draft;
   int sequences = 1;
 
   void run() const;
@@ -43,6 +44,13 @@ void Check::print(const PreparedModel& p, uint64_t available) const {
        p.text.tokenizer ? fmt::format("{} tokens", p.text.tokenizer->size()) : "none (prompts by token ids only)");
   line("chat format", format_line(p.text));
   line("ranks", fmt::format("{} asked for; {} allowed", ranks, fmt::join(p.model->allowed_ranks(), ", ")));
+  if (p.draft) {
+    const Checkpoint& own = *p.draft->checkpoint;
+    line("draft", fmt::format("{}: {}, {} tensors, {}; blocks of {} rows", p.draft->directory.string(), p.draft->draft->family(),
+                              own.tensors().size(), amount(static_cast<int64_t>(own.bytes())), p.program.block));
+  } else {
+    line("draft", "none: one token a step");
+  }
   line("a rank", fmt::format("weights {}, states {} for {} sequence{} of {} positions", amount(p.memory.tape / ranks),
                              amount(p.memory.states / ranks), sequences, sequences == 1 ? "" : "s", machine.context));
   line("memory", fmt::format("{} while loading and after (weights {}, states {}, activations {} at most); {} free",
@@ -52,6 +60,7 @@ void Check::print(const PreparedModel& p, uint64_t available) const {
 
 void Check::run() const {
   LoadOptions options = machine.load_options(model, sequences);
+  draft.apply(model, options);
   const PreparedModel prepared = prepare_model(model.directory(), options);
   const uint64_t available = available_memory();
   print(prepared, available);
@@ -67,6 +76,7 @@ void add_check(CLI::App& app) {
   check->model.add_model(*sub);
   check->model.add_chat_format(*sub);
   check->machine.add(*sub);
+  check->draft.add(*sub);
   sub->add_option("--max-sequences", check->sequences, "sequences at the same time")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));

@@ -3,13 +3,40 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
 
 namespace megalith {
 
-bool is_embedded(const std::string& name) { return name == "tiny-qwen" || name == "tiny-kimi"; }
+namespace {
+
+struct Pair {
+  const char *model, *draft;
+};
+
+constexpr Pair kEmbedded[] = {{"tiny-qwen", "tiny-qwen-dflash2"}, {"tiny-kimi", "tiny-kimi-dspark"}};
+constexpr Pair kOfTheHub[] = {{"Qwen/Qwen3.8-27B", "z-lab/Qwen3.8-27B-DFlash2"},
+                              {"moonshotai/Kimi-K3", "RedHatAI/Kimi-K3-speculator.dspark"}};
+
+}  // namespace
+
+bool is_embedded(const std::string& name) {
+  return std::any_of(std::begin(kEmbedded), std::end(kEmbedded),
+                     [&](const Pair& pair) { return name == pair.model || name == pair.draft; });
+}
+
+std::optional<std::string> known_draft(const std::string& model) {
+  const std::string name = model.empty() ? kDefaultModel : model;
+  for (const std::span<const Pair> pairs : {std::span<const Pair>(kEmbedded), std::span<const Pair>(kOfTheHub)}) {
+    for (const Pair& pair : pairs) {
+      if (name == pair.model) return pair.draft;
+    }
+  }
+  return std::nullopt;
+}
 
 std::filesystem::path embedded_model(const std::string& name) {
   std::error_code error;

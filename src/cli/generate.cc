@@ -18,6 +18,7 @@ struct Generate {
   ModelOptions model;
   MachineFlags machine;
   SamplingFlags sampling;
+  DraftFlags draft;
   std::vector<std::string> prompts;
   std::vector<std::string> ids;
   std::string chat;
@@ -30,7 +31,9 @@ struct Generate {
   std::vector<std::vector<int32_t>> all_prompts(const LoadedModel& loaded) const;
   void stream(const LoadedModel& loaded, Engine& engine, const std::vector<int32_t>& prompt) const;
   void together(const LoadedModel& loaded, Engine& engine, const std::vector<std::vector<int32_t>>& prompts) const;
-  void print(const LoadedModel& loaded, const Generation& generation) const;
+  void print(const LoadedModel& loaded, const Generation& generation, const Generation* plain) const;
+  std::vector<Generation> decode(const LoadedModel& loaded, Engine& engine, const std::vector<std::vector<int32_t>>& prompts) const;
+  Request request(const std::vector<int32_t>& prompt, const LoadedModel& loaded) const;
 };
 
 constexpr int kMaxTogether = 8;
@@ -52,18 +55,38 @@ std::vector<std::vector<int32_t>> Generate::all_prompts(const LoadedModel& loade
   return all;
 }
 
-void Generate::print(const LoadedModel& loaded, const Generation& g) const {
+// What speculation came to: of each step the guesses that were kept, and means of all.
+nlohmann::ordered_json steps_json(const SpeculationReport& report) {
+  const double steps = std::max<double>(static_cast<double>(report.accepted.size()), 1);
+  return {{"steps", report.accepted.size()},
+          {"accepted", report.accepted},
+          {"guesses", report.guesses},
+          {"tokens_per_step", report.tokens_per_step()},
+          {"acceptance_by_position", report.acceptance_by_position()},
+          {"ms_per_step", 1e3 * report.step_s / steps},
+          {"draft_ms_per_step", 1e3 * report.draft_s / steps}};
+}
+
+// `plain`: the same prompt decoded without a draft, or null.
+void Generate::print(const LoadedModel& loaded, const Generation& g, const Generation* plain) const {
   const auto& tokenizer = loaded.text.tokenizer;
   const std::string text = tokenizer ? tokenizer->decode(text_tokens(g), true) : "";
   if (json) {
-    const nlohmann::ordered_json object = {{"prompt_tokens", g.prompt},         {"tokens", g.tokens},
-                                           {"text", text},                      {"finish_reason", finish_name(g.finish)},
-                                           {"prefill_ms", 1e3 * g.prefill_s},   {"decode_ms", 1e3 * g.decode_s}};
+    nlohmann::ordered_json object = {{"prompt_tokens", g.prompt},       {"tokens", g.tokens},
+                                     {"text", text},                    {"finish_reason", finish_name(g.finish)},
+                                     {"prefill_ms", 1e3 * g.prefill_s}, {"decode_ms", 1e3 * g.decode_s}};
+    if (loaded.draft) object.update(steps_json(g.steps));
+    if (plain) {
+      object["baseline"] = {{"decode_ms", 1e3 * plain->decode_s},
+                            {"speed_up", decode_rate(g) / decode_rate(*plain)},
+                            {"leading_equal", leading_equal(g.tokens, plain->tokens)}};
+    }
     fmt::print("{}\n", object.dump());
     return;
   }
   fmt::print("{}\n", tokenizer ? text : fmt::format("{}", fmt::join(text_tokens(g), ",")));
   if (!machine.quiet) fmt::print(stderr, "{}\n", statistics(g));
+  if (plain) fmt::print(stderr, "[{}]\n", comparison(g, *plain));
 }
 
 void Generate::stream(const LoadedModel& loaded, Engine& engine, const std::vector<int32_t>& prompt) const {
@@ -72,22 +95,42 @@ void Generate::stream(const LoadedModel& loaded, Engine& engine, const std::vect
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
   };
-  const Generation g = answer(engine, sampling.request(prompt, loaded),
+  const Generation g = answer(engine, request(prompt, loaded), draft.steps_per_call,
                               [&](std::span<const int32_t> tokens) { put(text.feed(tokens)); });
   put(text.flush() + "\n");
   require_success(g);
   if (!machine.quiet) fmt::print(stderr, "{}\n", statistics(g));
 }
 
+// A forced acceptance goes through the model's end tokens.
+Request Generate::request(const std::vector<int32_t>& prompt, const LoadedModel& loaded) const {
+  Request request = sampling.request(prompt, loaded);
+  if (draft.fixed_acceptance > 0) request.end_tokens.clear();
+  return request;
+}
+
 void Generate::together(const LoadedModel& loaded, Engine& engine, const std::vector<std::vector<int32_t>>& all) const {
   std::vector<Engine::Id> requests;
-  for (const auto& prompt : all) requests.push_back(engine.add(sampling.request(prompt, loaded)));
+  for (const auto& prompt : all) requests.push_back(engine.add(request(prompt, loaded)));
   for (const Engine::Id id : requests) {
     while (engine.generation(id).finish == Finish::running && engine.step()) {
     }
     require_success(engine.generation(id));
-    print(loaded, engine.generation(id));
+    print(loaded, engine.generation(id), nullptr);
   }
+}
+
+std::vector<Generation> Generate::decode(const LoadedModel& loaded, Engine& engine,
+                                         const std::vector<std::vector<int32_t>>& prompts) const {
+  std::vector<Engine::Id> requests;
+  for (const auto& prompt : prompts) requests.push_back(engine.add(request(prompt, loaded)));
+  engine.run();
+  std::vector<Generation> generations;
+  for (const Engine::Id id : requests) {
+    require_success(engine.generation(id));
+    generations.push_back(engine.generation(id));
+  }
+  return generations;
 }
 
 // Flags that contradict each other are refused before anything loads.
@@ -104,9 +147,18 @@ void Generate::check_flags() const {
 void Generate::run() const {
   check_flags();
   const int n = static_cast<int>(std::min<size_t>(prompts.size() + ids.size(), kMaxTogether));
-  LoadedModel loaded = open_model(model, machine, machine.load_options(model, n));
+  LoadOptions options = machine.load_options(model, n);
+  draft.apply(model, options);
+  LoadedModel loaded = open_model(model, machine, options);
   const auto all = all_prompts(loaded);
-  Engine engine(*loaded.machine, loaded.model->vocabulary(), machine.rows_per_step);
+  Engine engine(*loaded.machine, loaded.model->vocabulary(), machine.rows_per_step, draft.speculation(loaded));
+  if (draft.baseline) {
+    const auto drafted = decode(loaded, engine, all);
+    Engine without(*loaded.machine, loaded.model->vocabulary(), machine.rows_per_step);
+    const auto plain = decode(loaded, without, all);
+    for (size_t i = 0; i < all.size(); ++i) print(loaded, drafted[i], &plain[i]);
+    return;
+  }
   if (all.size() == 1 && !json && loaded.text.tokenizer) return stream(loaded, engine, all[0]);
   together(loaded, engine, all);
 }
@@ -129,6 +181,7 @@ void add_generate(CLI::App& app) {
   sub->add_option("--system", generate->system, "a system message before each prompt");
   sub->add_flag("--json", generate->json, "one JSON object a prompt");
   generate->sampling.add(*sub);
+  generate->draft.add(*sub);
   generate->machine.add(*sub);
   sub->callback([generate] { generate->run(); });
 }

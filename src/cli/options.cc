@@ -52,6 +52,60 @@ std::filesystem::path ModelOptions::directory() const {
   return resolve_model(model, revision.empty() ? std::nullopt : std::optional(revision), combined_environment());
 }
 
+void DraftFlags::add(CLI::App& app) {
+  auto* named = app.add_option("--draft", draft,
+                               "the draft model: a directory, or org/name from the hub's cache (default: the one that is known "
+                               "for the model, where it is there)");
+  app.add_option("--draft-revision", revision, "of the draft in the hub's cache (default: main)");
+  app.add_flag("--no-draft", none, "decode without a draft: the same text, one token a step")->excludes(named);
+  app.add_option("--draft-width", width,
+                 "rows of a block, the newest token and its guesses; auto takes as many, or none, as give most tokens a second")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto"}) | CLI::Range(1, kMaxBlock));
+  app.add_option("--fixed-acceptance-length", fixed_acceptance,
+                 "tokens that each step gives, whatever is right: for measurements, the text is not the model's")
+      ->check(CLI::Range(1, kMaxBlock));
+  app.add_option("--steps-per-call", steps_per_call, "steps after which new text is given out")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_flag("--baseline", baseline, "decode each prompt again without a draft, and compare text and time");
+}
+
+std::optional<std::filesystem::path> DraftFlags::directory(const ModelOptions& model) const {
+  const auto pick = [&](const std::string& name) {
+    if (is_embedded(name)) return embedded_model(name);
+    return resolve_model(name, revision.empty() ? std::nullopt : std::optional(revision), combined_environment());
+  };
+  if (!draft.empty()) return pick(draft);
+  const std::optional<std::string> known = known_draft(model.model);
+  if (!known) return std::nullopt;
+  try {
+    return pick(*known);
+  } catch (const Error& error) {
+    spdlog::warn("no draft, so one token a step: {}", error.cause());
+    return std::nullopt;
+  }
+}
+
+void DraftFlags::apply(const ModelOptions& model, LoadOptions& options) const {
+  if (none || width == "1") return;
+  options.draft = directory(model);
+  if (width != "auto") options.block = std::stoi(width);
+}
+
+Speculation DraftFlags::speculation(const LoadedModel& loaded) const {
+  if (!loaded.draft) return {};
+  Speculation how = {.width = loaded.machine->program().block, .automatic = width == "auto" && fixed_acceptance == 0};
+  if (fixed_acceptance > how.width) {
+    throw Error({.where = "--fixed-acceptance-length",
+                 .expected = fmt::format("at most {}, the rows of a block", how.width),
+                 .found = std::to_string(fixed_acceptance),
+                 .next = {}});
+  }
+  if (fixed_acceptance > 0) how.forced = fixed_acceptance - 1;
+  return how;
+}
+
 void MachineFlags::add(CLI::App& app) {
   app.add_option("--ranks", ranks, "tensor-parallel parts, as virtual devices in this process")
       ->capture_default_str()
@@ -94,6 +148,10 @@ LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, con
   }
   for (const std::string& wish : host.missing_wishes) spdlog::warn("{}", wish);
   LoadedModel loaded = load_model(directory, options, &phases);
+  if (loaded.draft && !flags.quiet) {
+    fmt::print(stderr, "draft {}, {}: blocks of {}\n", loaded.draft->directory.filename().string(),
+               loaded.draft->draft->family(), loaded.machine->program().block);
+  }
   spdlog::info("{}", phases.table());
   return loaded;
 }
@@ -113,7 +171,6 @@ void SamplingFlags::add(CLI::App& app) {
       ->check(number_in(0, 1));
   app.add_option("--seed", seed, "of the noise that draws tokens; the same seed gives the same text")->capture_default_str();
   app.add_flag("--ignore-eos", ignore_eos, "go on after end tokens");
-  app.add_flag("--no-draft", no_draft, "decode without a draft");
 }
 
 Sampling SamplingFlags::sampling(const GenerationConfig& model) const {

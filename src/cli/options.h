@@ -25,6 +25,25 @@ struct ModelOptions {
   std::optional<std::string> format() const { return chat_format.empty() ? std::nullopt : std::optional(chat_format); }
 };
 
+// How a model speculates.
+struct DraftFlags {
+  std::string draft, revision;
+  bool none = false;
+  std::string width = "auto";
+  int fixed_acceptance = 0;  // tokens of each step; 0: what is right
+  bool baseline = false;
+  int steps_per_call = 1;
+
+  void add(CLI::App& app);
+  // Adds what is loaded to the options: the draft that was asked for, or the one that is known for the model. Says so where
+  // a known one is not there.
+  void apply(const ModelOptions& model, LoadOptions& options) const;
+  Speculation speculation(const LoadedModel& loaded) const;
+
+ private:
+  std::optional<std::filesystem::path> directory(const ModelOptions& model) const;
+};
+
 struct MachineFlags {
   int ranks = 1;
   int threads = 0;
@@ -48,7 +67,6 @@ struct SamplingFlags {
   uint64_t seed = 0;
   int64_t max_tokens = 512;
   bool ignore_eos = false;
-  bool no_draft = false;
 
   void add(CLI::App& app);
   // A request to this model with these settings.

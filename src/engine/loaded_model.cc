@@ -195,6 +195,46 @@ struct Preparation {
   }
 };
 
+// Reads the draft's configuration and tensor headers, and checks that it was made for this target.
+DraftModel prepare_draft(const std::filesystem::path& directory, const Model& target) {
+  DraftModel draft = {directory, nullptr, nullptr};
+  const auto config = directory / "config.json";
+  draft.draft = make_draft(read_json(config), config.string());
+  draft.draft->require_target(target);
+  draft.checkpoint = std::make_unique<Checkpoint>(directory);
+  return draft;
+}
+
+int block_of(const Draft& draft, const LoadOptions& options) {
+  const int most = std::min(draft.guesses() + 1, kMaxBlock);
+  if (options.block <= most) return options.block == 0 ? most : options.block;
+  throw Error({.where = "--draft-width",
+               .expected = fmt::format("at most {}, a token and what the draft guesses", most),
+               .found = std::to_string(options.block),
+               .next = {}});
+}
+
+Program build_program(const PreparedModel& prepared, const LoadOptions& options) {
+  BuildOptions build = {options.ranks, options.hidden, prepared.checkpoint->catalog()};
+  if (prepared.draft) {
+    const Draft& draft = *prepared.draft->draft;
+    build.catalog = pair_catalog(*prepared.checkpoint, *prepared.draft->checkpoint);
+    build.block = block_of(draft, options);
+    build.draft = [&draft](Builder& b, const DraftInputs& target) { draft.build(b, target); };
+  }
+  return prepared.model->build(build);
+}
+
+Ignored check_all_tensors(const PreparedModel& prepared) {
+  const Ignored ignored = check_tensors(*prepared.checkpoint, weights_of(prepared.program.weights, false),
+                                        [&](const std::string& name) { return prepared.model->ignores(name); });
+  if (prepared.draft) {
+    check_tensors(*prepared.draft->checkpoint, weights_of(prepared.program.weights, true),
+                  [&](const std::string& name) { return prepared.draft->draft->ignores(name); });
+  }
+  return ignored;
+}
+
 Preparation begin_preparing(const std::filesystem::path& directory, const LoadOptions& options) {
   Preparation preparation;
   PreparedModel& prepared = preparation.model;
@@ -204,15 +244,17 @@ Preparation begin_preparing(const std::filesystem::path& directory, const LoadOp
   prepared.model = make_model(config, config_path.string());
   preparation.text = std::make_unique<TextReader>(directory, config, options.chat_format, prepared.model->vocabulary());
   prepared.checkpoint = std::make_unique<Checkpoint>(directory);
-  prepared.program = prepared.model->build({options.ranks, options.hidden, prepared.checkpoint->catalog()});
-  prepared.ignored = check_tensors(*prepared.checkpoint, prepared.program.weights,
-                                   [&](const std::string& name) { return prepared.model->ignores(name); });
+  if (options.draft) prepared.draft = prepare_draft(*options.draft, *prepared.model);
+  prepared.program = build_program(prepared, options);
+  prepared.ignored = check_all_tensors(prepared);
   if (prepared.ignored.tensors > 0) {
     spdlog::info("{} tensors ({}) that text does not need are not read", prepared.ignored.tensors,
                  human_bytes(prepared.ignored.bytes));
   }
   check_context(*prepared.model, options.machine);
-  prepared.memory = cpu_memory_need(prepared.program, options.machine);
+  prepared.machine = options.machine;
+  prepared.machine.max_chosen *= std::max(prepared.program.block, 1);
+  prepared.memory = cpu_memory_need(prepared.program, prepared.machine);
   return preparation;
 }
 
@@ -237,6 +279,19 @@ void require_memory(const MemoryNeed& need, uint64_t available) {
                                                       : "Choose a smaller model, or a machine with more memory."});
 }
 
+namespace {
+
+void load_weights(Machine& machine, const Preparation& preparation, Progress& progress) {
+  const PreparedModel& prepared = preparation.model;
+  const CheckpointTape target(*prepared.checkpoint);
+  if (!prepared.draft) return machine.load(WatchedTape(target, *preparation.text), &progress);
+  const CheckpointTape draft(*prepared.draft->checkpoint);
+  const PairTape pair(target, draft);
+  machine.load(WatchedTape(pair, *preparation.text), &progress);
+}
+
+}  // namespace
+
 LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options, Phases* phases) {
   const auto phase = [&](const char* name) {
     if (phases) phases->begin(name);
@@ -248,10 +303,10 @@ LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions
   try {
     require_memory(prepared.memory, available_memory());
     phase("program and schedule");
-    machine = make_cpu_machine(std::move(prepared.program), options.machine);
+    machine = make_cpu_machine(std::move(prepared.program), prepared.machine);
     phase("weights");
     Progress progress("loading weights", static_cast<uint64_t>(prepared.memory.tape), options.quiet);
-    machine->load(WatchedTape(CheckpointTape(*prepared.checkpoint), *preparation.text), &progress);
+    load_weights(*machine, preparation, progress);
   } catch (...) {
     preparation.add_text();  // what is wrong with the text comes first, whichever was met first
     throw;
@@ -260,8 +315,9 @@ LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions
   preparation.add_text();
   if (phases) phases->end();
   return {
-      std::move(prepared.directory), std::move(prepared.checkpoint), std::move(prepared.model),     std::move(machine),
-      std::move(prepared.text),      std::move(prepared.generation), std::move(prepared.end_tokens)};
+      std::move(prepared.directory), std::move(prepared.checkpoint), std::move(prepared.model),
+      std::move(prepared.draft),     std::move(machine),             std::move(prepared.text),
+      std::move(prepared.generation), std::move(prepared.end_tokens)};
 }
 
 }  // namespace megalith

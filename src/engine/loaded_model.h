@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/phases.h"
 #include "machines/machine.h"
+#include "models/draft.h"
 #include "models/model.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -22,6 +23,8 @@ struct LoadOptions {
   bool hidden = false;                     // give the residual stream of every layer as outputs
   std::optional<std::string> chat_format;  // overrides what the chat template says
   bool quiet = false;                      // no progress
+  std::optional<std::filesystem::path> draft;  // the directory of the draft model
+  int block = 0;                               // with a draft: the most rows of a block; 0: as many as it guesses, and one
   MachineOptions machine;
 };
 
@@ -40,12 +43,21 @@ struct TextModel {
 TextModel load_text(const std::filesystem::path& directory, const std::optional<std::string>& chat_format,
                     int64_t model_rows = 0);
 
+// A draft model's directory, beside its target.
+struct DraftModel {
+  std::filesystem::path directory;
+  std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<Draft> draft;
+};
+
 // All that is known of a model before its weights are read.
 struct PreparedModel {
   std::filesystem::path directory;
   std::unique_ptr<Checkpoint> checkpoint;
   std::unique_ptr<Model> model;
+  std::optional<DraftModel> draft;
   Program program;
+  MachineOptions machine;  // with room for the rows of blocks
   Ignored ignored;  // tensors of the checkpoint that text does not need
   TextModel text;
   GenerationConfig generation;
@@ -65,6 +77,7 @@ struct LoadedModel {
   std::filesystem::path directory;
   std::unique_ptr<Checkpoint> checkpoint;
   std::unique_ptr<Model> model;
+  std::optional<DraftModel> draft;
   std::unique_ptr<Machine> machine;
   TextModel text;
   GenerationConfig generation;

@@ -112,7 +112,7 @@ Value DSpark::markov_chain(Builder& b, DraftLayers& layers, Value logits, Value 
     const Value w1 = b.embed(before, Rows::blocks, known);
     Value scores = b.add(b.pick_row(logits, slot), b.matmul(w1, bias));
     if (b.width(scores) < c.draft_vocabulary) scores = b.all_gather(scores);
-    known = b.advance(b.sample(scores));
+    known = b.advance(b.sample(scores), w1);
     guesses.push_back(known);
   }
   return b.concat(std::move(guesses));

@@ -320,8 +320,8 @@ void Builder::append_window(Value k, Value v, int k_state, int v_state) {
 
 Value Builder::attend_block(Value q, Value k, Value v, int k_state, int v_state, AttendBlock how) {
   CHECK(width(q) == how.heads * how.dim && width(k) == how.kv_heads * how.dim && width(v) == width(k) &&
-            how.heads % how.kv_heads == 0 && rows(q) == Rows::draft,
-        "attend_block of {} heads", how.heads);
+            how.heads % how.kv_heads == 0 && how.dim % 16 == 0 && rows(q) == Rows::draft,
+        "attend_block of {} heads of {}", how.heads, how.dim);
   return append(OpKind::attend_block, "attend_block", {q, k, v}, width(q), Rows::draft, how, {}, {k_state, v_state});
 }
 
@@ -362,9 +362,9 @@ Value Builder::pick_row(Value x, int64_t row) {
   return append(OpKind::pick_row, "pick_row", {x}, width(x), Rows::blocks, PickRow{row});
 }
 
-Value Builder::advance(Value tokens) {
-  CHECK(rows(tokens) == Rows::blocks && width(tokens) == 1, "{} tokens of a block", width(tokens));
-  return append(OpKind::advance, "advance", {tokens}, 1, Rows::blocks);
+Value Builder::advance(Value tokens, Value used) {
+  CHECK(rows(tokens) == Rows::blocks && width(tokens) == 1 && rows(used) == Rows::blocks, "{} tokens of a block", width(tokens));
+  return append(OpKind::advance, "advance", {tokens, used}, 1, Rows::blocks);
 }
 
 void Builder::output(std::string name, Value v) { program_.outputs.emplace_back(std::move(name), v); }

@@ -104,7 +104,7 @@ class Builder {
   // `codebooks`: none, or the rows of the successor and the predecessor codebook for the candidates, and g.
   Value select_path(Value candidates, std::vector<Value> codebooks, SelectPath how);
   Value pick_row(Value x, int64_t row);                              // [blocks, width]
-  Value advance(Value tokens);
+  Value advance(Value tokens, Value used);                           // after all ranks have used the tokens before
 
   void output(std::string name, Value v);
   int ranks() const { return program_.ranks; }

@@ -195,6 +195,8 @@ struct Op {
   }
   // Its states are read, not written.
   bool reads_states() const { return kind == OpKind::attend || kind == OpKind::attend_block; }
+  // Waits until all ranks have formed its inputs.
+  bool meets() const { return collective() || kind == OpKind::advance; }
   bool collective() const { return kind == OpKind::all_reduce || kind == OpKind::all_gather; }
   // Done once in a process rather than on every rank: its result is for the host.
   bool once() const {

@@ -76,7 +76,7 @@ Order data_order(const Program& program) {
   std::vector<int> state_user(program.states.size(), -1);
   for (int op = 0; op < static_cast<int>(program.ops.size()); ++op) {
     const Op& o = program.ops[static_cast<size_t>(op)];
-    for (const Value input : o.inputs) order.add(op, writer[static_cast<size_t>(input.id)], o.collective());
+    for (const Value input : o.inputs) order.add(op, writer[static_cast<size_t>(input.id)], o.meets());
     for (const int state : o.states) {
       int& user = state_user[static_cast<size_t>(state)];
       if (user >= 0) order.add(op, user, false);

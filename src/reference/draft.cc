@@ -153,12 +153,12 @@ void block_conv(const Call& c) {
 
 namespace {
 
-// The `count` largest logits, ties to the lower id. Those that are NaN or -inf are none; where too few are left, token
-// 0 with the least number there is.
+// The `count` largest logits, ties to the lower id. Those that are not finite are none; where too few are left, token 0
+// with the least number there is.
 std::vector<Choice> largest_logits(const float* logits, int64_t vocabulary, int64_t count) {
   std::vector<Choice> choices;
   for (int64_t i = 0; i < vocabulary; ++i) {
-    if (logits[i] > -HUGE_VALF) choices.push_back({static_cast<int32_t>(i), logits[i]});
+    if (std::isfinite(logits[i])) choices.push_back({static_cast<int32_t>(i), logits[i]});
   }
   std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) { return a.logit > b.logit; });
   choices.resize(static_cast<size_t>(count), {0, std::numeric_limits<float>::lowest()});
@@ -191,7 +191,8 @@ void candidates(const Call& c) {
 
 namespace {
 
-// The candidates of a draft row after candidate `previous` of the row before, with their scores.
+// The candidates of a draft row after candidate `previous` of the row before, with their scores; one that is not finite
+// counts as the least number.
 std::vector<Choice> scored(const Call& c, const SelectPath& how, int64_t row, int64_t previous) {
   const float* ids = c.in[0] + row * c.in_width[0];
   std::vector<Choice> choices;
@@ -202,7 +203,9 @@ std::vector<Choice> scored(const Call& c, const SelectPath& how, int64_t row, in
       const double predecessor = c.in[2][(row - 1) * c.in_width[2] + previous * how.rank + r];
       score += successor * predecessor * c.in[3][row * how.rank + r];
     }
-    choices.push_back({static_cast<int32_t>(ids[k]), static_cast<float>(score)});
+    const bool finite = std::abs(score) <= std::numeric_limits<float>::max();
+    choices.push_back(
+        {static_cast<int32_t>(ids[k]), finite ? static_cast<float>(score) : std::numeric_limits<float>::lowest()});
   }
   return choices;
 }

@@ -219,7 +219,8 @@ TEST(DraftParity, AdvanceMakesATokenTheOneThatIsFollowed) {
   b.output("after 0", after(draft.accepted));
   Value token = draft.accepted;
   for (int i = 1; i < 4; ++i) {
-    token = b.advance(b.sample(b.embed(next, Rows::blocks, token)));
+    const Value used = b.embed(next, Rows::blocks, token);
+    token = b.advance(b.sample(used), used);
     b.output("token " + std::to_string(i), token);
     b.output("after " + std::to_string(i), after(token));
   }
@@ -233,7 +234,8 @@ TEST(DraftParity, SampleOfABlockUsesTheRequestsNoise) {
   const Value x = draft.source(b, "logits", 65);
   Value token = draft.accepted;
   for (int64_t i = 1; i < 4; ++i) {
-    token = b.advance(b.sample(b.pick_row(x, i)));
+    const Value used = b.pick_row(x, i);
+    token = b.advance(b.sample(used), used);
     b.output("token " + std::to_string(i), token);
   }
   parity_of(std::move(b), kEqual)
@@ -391,15 +393,30 @@ TEST(DraftParity, CandidatesWithinACap) {
   parity.run(draft_steps(4));
 }
 
+// Every way of sampling, each with its own seed.
+std::vector<Sampling> ways_of_sampling() {
+  std::vector<Sampling> ways = {{},
+                                {.temperature = 0.7f},
+                                {.temperature = 3},
+                                {.temperature = 1, .top_k = 1},
+                                {.temperature = 2, .top_k = 3},
+                                {.temperature = 2, .top_p = 0.6f},
+                                {.temperature = 2, .min_p = 0.2f},
+                                {.temperature = 2, .top_k = 5, .top_p = 0.8f, .min_p = 0.05f},
+                                {.temperature = 0.1f, .top_k = 100, .top_p = 0.01f}};
+  for (size_t i = 0; i < ways.size(); ++i) ways[i].seed = 1000 + i;
+  return ways;
+}
+
 TEST(DraftParity, CandidatesOfBrokenLogits) {
   for (const float bad : {NAN, HUGE_VALF, -HUGE_VALF}) {
     for (const int64_t numbers : {0, 1, 3, 40}) {  // of each row
       Builder b(options_of(4), 1);
       const Draft draft(b, 4);
       const Value logits = draft.source(b, "logits", 41);
-      const Value ids = b.candidates(logits, {4});
+      const Value ids = b.candidates(logits, {20});
       b.output("candidates", ids);
-      b.output("path", b.select_path(ids, {}, {4, 0}));
+      b.output("path", b.select_path(ids, {}, {20, 0}));
       std::vector<float> table(static_cast<size_t>(kTokens * 41), bad);
       for (int64_t token = 0; token < kTokens; ++token) {
         for (int64_t i = 0; i < numbers; ++i) {
@@ -409,7 +426,7 @@ TEST(DraftParity, CandidatesOfBrokenLogits) {
       }
       Parity parity = parity_of(std::move(b), kEqual);
       parity.weights.set("logits", table);
-      parity.run(draft_steps(4));
+      parity.run(draft_steps(4, ways_of_sampling()));
     }
   }
 }
@@ -436,21 +453,6 @@ TEST(DraftParity, LookupOverRanksAddsNothingToTheRows) {
     b.output("y", b.lookup(ids, b.matrix("table", 40, 33, Builder::split_outputs({{40, 40}})), 5));
     parity_of(std::move(b), kEqual).run(draft_steps(4), {1, 3, 9});
   }
-}
-
-// Every way of sampling, each with its own seed.
-std::vector<Sampling> ways_of_sampling() {
-  std::vector<Sampling> ways = {{},
-                                {.temperature = 0.7f},
-                                {.temperature = 3},
-                                {.temperature = 1, .top_k = 1},
-                                {.temperature = 2, .top_k = 3},
-                                {.temperature = 2, .top_p = 0.6f},
-                                {.temperature = 2, .min_p = 0.2f},
-                                {.temperature = 2, .top_k = 5, .top_p = 0.8f, .min_p = 0.05f},
-                                {.temperature = 0.1f, .top_k = 100, .top_p = 0.01f}};
-  for (size_t i = 0; i < ways.size(); ++i) ways[i].seed = 1000 + i;
-  return ways;
 }
 
 // Candidates of every number of inputs, with codebooks where rank > 0.
@@ -580,7 +582,7 @@ Program sequential_draft(int ranks) {
   std::vector<Value> guesses;
   for (int64_t i = 1; i < kBlock; ++i) {
     const Value y = b.add(b.pick_row(x, i), b.embed(target.table, Rows::blocks, token));
-    token = b.advance(b.sample(b.all_gather(b.matmul(y, target.table))));
+    token = b.advance(b.sample(b.all_gather(b.matmul(y, target.table))), y);
     guesses.push_back(token);
   }
   b.output("accepted", accepted);

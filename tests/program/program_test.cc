@@ -35,7 +35,7 @@ Program small_draft(int ranks) {
   b.output("rows", b.lookup(ids, b.matrix("codebook", 40, 16, {}), 3));
   b.output("path", b.select_path(ids, {}, {3, 0}));
   const Value first = b.pick_row(draft, 1);
-  b.output("token", b.advance(b.sample(b.all_gather(b.matmul(first, table)))));
+  b.output("token", b.advance(b.sample(b.all_gather(b.matmul(first, table))), first));
   return std::move(b).build();
 }
 

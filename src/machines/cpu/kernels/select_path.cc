@@ -25,7 +25,7 @@ HWY_INLINE void Insert(float logit, int64_t id, int64_t most, float* ids, float*
   ids[at] = static_cast<float>(id);
 }
 
-// The largest logits of a row; those that are not numbers are none.
+// The largest logits of a row; those that are not finite are none.
 void LargestLogits(const float* logits, int64_t size, int64_t most, float* ids, float* values) {
   int64_t count = 0;
   for (int64_t i = 0; i < size; i += kN) {
@@ -35,7 +35,7 @@ void LargestLogits(const float* logits, int64_t size, int64_t most, float* ids, 
     const float least = count < most ? -HUGE_VALF : values[count - 1];
     if (hn::AllFalse(D(), hn::And(there, hn::Gt(x, hn::Set(D(), least))))) continue;
     for (int64_t j = i; j < i + left; ++j) {
-      if (logits[j] > -HUGE_VALF) Insert(logits[j], j, most, ids, values, count);
+      if (std::abs(logits[j]) < HUGE_VALF) Insert(logits[j], j, most, ids, values, count);
     }
   }
   for (; count < most; ++count) {
@@ -78,7 +78,8 @@ HWY_INLINE int32_t Choose(Candidate* candidates, int64_t count, const Sampling& 
   return ArgmaxWithNoise(candidates, count, how.seed, position);
 }
 
-// Block j's path. A row's candidates are [ids, values]; scratch has the condition of a row, [rank], and its candidates.
+// Block j's path; a score that is not finite counts as the least number. A row's candidates are [ids, values]; scratch has
+// the condition of a row, [rank], and its candidates.
 void SelectBlock(const OpContext& c, const StepArgs& step, size_t j, Scratch scratch) {
   const auto& how = c.op->get<SelectPath>();
   const Run& run = c.drafts->rows.runs[j];
@@ -95,6 +96,7 @@ void SelectBlock(const OpContext& c, const StepArgs& step, size_t j, Scratch scr
     for (int64_t k = 0; k < how.top_k; ++k) {
       float score = ids[how.top_k + k];
       if (how.rank > 0) score += Dot(c.in[1] + row * c.in_width[1] + k * how.rank, condition, how.rank);
+      if (!(std::abs(score) < HUGE_VALF)) score = std::numeric_limits<float>::lowest();
       candidates[k] = {score, static_cast<int32_t>(ids[k])};
     }
     const auto position = static_cast<int32_t>(run.first_position + t);
