@@ -9,17 +9,14 @@
 #include "tests/support/loaded.h"
 #include "tests/support/random_weights.h"
 #include "tests/support/same_bits.h"
+#include "tests/support/sanitized.h"
 
 namespace megalith {
 namespace {
 
 constexpr int kContext = 96;
 constexpr int kBlock = 8;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kScripts = 15;
-#else
-constexpr uint64_t kScripts = 200;
-#endif
+constexpr uint64_t kScripts = kSanitized ? 15 : 200;
 
 // Numbers that depend on a seed and on how many were drawn.
 class Dice {

@@ -1,12 +1,16 @@
 // The models that come with the source: their text is that of independent implementations, and makes sense.
 
 #include "tests/engine/tiny_model.h"
+#include "tests/support/sanitized.h"
 
 namespace megalith {
 namespace {
 
 TEST(TinyQwen, TokensAndGreedyTextEqualTransformersForAllRanks) {
-  for (const int ranks : {1, 2, 4, 8}) expect_reference_text("tiny-qwen", load_tiny("tiny-qwen", ranks));
+  for (const int ranks : {1, 2, 4, 8}) {
+    if (kSanitized && ranks != 1 && ranks != 8) continue;
+    expect_reference_text("tiny-qwen", load_tiny("tiny-qwen", ranks));
+  }
   const LoadedModel loaded = load_tiny("tiny-qwen", 1);
   for (const auto& one : read_json(test_data("tiny-qwen.json"))) {
     EXPECT_EQ(loaded.text.tokenizer->encode(one["prompt"].get<std::string>(), Specials::recognised),
@@ -25,7 +29,10 @@ TEST(TinyQwen, AnswersTheQuestionOfTheDemo) {
 
 // The continuations are by tools/train's own code in torch (kimi_oracle.py), token by token in f32.
 TEST(TinyKimi, GreedyTextEqualsTheTrainingCodeForAllRanks) {
-  for (const int ranks : {1, 2, 8}) expect_reference_text("tiny-kimi", load_tiny("tiny-kimi", ranks));
+  for (const int ranks : {1, 2, 8}) {
+    if (kSanitized && ranks == 2) continue;
+    expect_reference_text("tiny-kimi", load_tiny("tiny-kimi", ranks));
+  }
 }
 
 TEST(TinyKimi, AnswersAQuestionInItsChatFormat) {

@@ -7,6 +7,7 @@
 
 #include "tests/support/golden.h"
 #include "tests/support/loaded.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/transcript.h"
 
 namespace megalith {
@@ -114,6 +115,7 @@ TEST(Contract, RanksThreadsAndRowsPerStepGiveTheSameBits) {
       const Loaded loaded = load_model(test_data("qwen-a/target"), ranks, {.threads = threads, .max_rows = 160, .context = 256});
       for (const size_t rows : {160, 1, 7, 64}) {
         if (rows == 1 && threads != 2) continue;
+        if (kSanitized && rows != (threads == 1 ? 160 : threads == 2 ? 7 : 64)) continue;
         const Transcript t = transcribe(*loaded.machine, prompt, rows, 8);
         EXPECT_TRUE(same_bits(t.prompt_logits, expected.prompt_logits)) << ranks << " ranks, " << threads << " threads, " << rows << " rows";
         EXPECT_TRUE(same_bits(t.greedy_logits, expected.greedy_logits)) << ranks << " ranks, " << threads << " threads, " << rows << " rows";

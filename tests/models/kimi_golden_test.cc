@@ -8,6 +8,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/loaded.h"
 #include "tests/support/random_weights.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/transcript.h"
 
 namespace megalith {
@@ -139,6 +140,7 @@ TEST(KimiContract, RanksThreadsAndRowsPerStepGiveTheSameBits) {
       const Loaded loaded = load_model(kTarget, ranks, {.threads = threads, .max_rows = 96, .context = 256});
       for (const size_t rows : {96, 1, 7, 40}) {
         if (rows == 1 && threads == 1) continue;
+        if (kSanitized && rows != (threads == 1 ? 40 : 7)) continue;
         const Transcript t = transcribe(*loaded.machine, prompt, rows, 8);
         const std::string how = fmt::format("{} ranks, {} threads, {} rows", ranks, threads, rows);
         EXPECT_TRUE(same_bits(t.prompt_logits, expected.prompt_logits)) << how;
@@ -176,6 +178,7 @@ TEST(KimiContract, ThirtyTwoRanksGiveTheBitsOfOne) {
   for (int i = 0; i < 15; ++i) prompt.push_back((i * 91 + 3) % 512);
   Transcript expected;
   for (const int ranks : {1, 2, 4, 8, 16, 32}) {
+    if (kSanitized && ranks != 1 && ranks != 8 && ranks != 32) continue;
     const auto machine = make_cpu_machine(model->build({ranks, false, {}}), {.threads = 3, .max_rows = 15, .context = 64});
     machine->load(weights, nullptr);
     for (const size_t rows : {15, 4}) {
