@@ -36,7 +36,7 @@ std::span<const int32_t> text_tokens(const Generation& generation) {
 
 namespace {
 
-constexpr int64_t kProbeBytes = int64_t{256} << 20;
+constexpr int64_t kQuickProbeBytes = int64_t{256} << 20;
 
 }  // namespace
 
@@ -66,7 +66,7 @@ std::string comparison(const Generation& drafted, const Generation& plain) {
 std::string MemorySpeed::share(const Generation& generation) {
   const double rate = decode_rate(generation);
   if (rate == 0) return "";
-  if (bytes_per_s_ == 0) bytes_per_s_ = CpuLimits(machine_.options().threads, kProbeBytes).read_rate(3);
+  if (bytes_per_s_ == 0) bytes_per_s_ = CpuLimits(machine_.options().threads, kQuickProbeBytes).read_rate(3);
   const auto position = static_cast<int>(generation.prompt.size() + generation.tokens.size() / 2);
   // Only plain decoding reads what this counts for each token.
   if (std::any_of(generation.steps.guesses.begin(), generation.steps.guesses.end(), [](int n) { return n > 0; })) return "";
