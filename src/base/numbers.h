@@ -9,7 +9,7 @@ namespace megalith {
 
 // Number formats of checkpoints. All of them expand exactly to f32.
 //   mxfp4: E2M1 codes, in groups of kMxGroup along a row that share an E8M0 scale (OCP Microscaling Formats, 2023).
-enum class DType : uint8_t { f32, bf16, f16, i32, u8, mxfp4 };
+enum class DType : uint8_t { f32, bf16, f16, i32, i64, u8, mxfp4 };
 
 inline constexpr int64_t kMxGroup = 32;
 
@@ -18,6 +18,7 @@ constexpr int64_t dtype_bytes(DType t, int64_t elements = 1) {
   switch (t) {
     case DType::f32:
     case DType::i32: return elements * 4;
+    case DType::i64: return elements * 8;
     case DType::bf16:
     case DType::f16: return elements * 2;
     case DType::u8: return elements;

@@ -68,6 +68,8 @@ void DraftFlags::add(CLI::App& app) {
   app.add_option("--steps-per-call", steps_per_call, "steps after which new text is given out")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
+  app.add_flag("--draft-argmax", argmax,
+               "where tokens are drawn, guess the likeliest instead of drawing guesses with the same noise; the text is the same");
   app.add_flag("--baseline", baseline, "decode each prompt again without a draft, and compare text and time");
 }
 
@@ -102,6 +104,7 @@ Speculation DraftFlags::speculation(const LoadedModel& loaded) const {
                  .found = std::to_string(fixed_acceptance),
                  .next = {}});
   }
+  how.argmax = argmax;
   if (fixed_acceptance > 0) how.forced = fixed_acceptance - 1;
   return how;
 }

@@ -161,6 +161,7 @@ void Engine::add_rows_of(Sequence& sequence, Id id, int64_t rows) {
   chosen_.push_back(id);
   Run& run = step_.runs.back();
   run.forced = speculation_.forced;
+  run.draft_argmax = speculation_.argmax;
   run.draft = speculation_.width > 1 && !speculation_.drafter &&
               (!speculation_.automatic || chooser_.best(sequence.pace, others_of(sequence), times_) > 1);
   if (run.draft) drafting_.push_back(id);

@@ -17,6 +17,7 @@ struct Speculation {
   int width = 1;  // rows of a block: the newest token, and width - 1 guesses; 1 is plain decoding
   bool automatic = false;  // take fewer rows, or none, where tokens come faster so; for the program's own draft
   Drafter drafter;         // empty: the draft of the machine's program guesses
+  bool argmax = false;     // guess the likeliest tokens, rather than with a request's own noise
   // Not negative: so many guesses are taken for right, whatever was chosen. For measurements: the text is not the model's.
   int forced = -1;
   // Makes the states of a sequence permanent when it ends, so that they are those of plain decoding.

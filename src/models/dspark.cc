@@ -102,17 +102,20 @@ void DSpark::build(Builder& b, const DraftInputs& target) const {
   if (b.hidden()) b.output("draft.hidden", hidden);
 }
 
-// Slot k's logits are the k-th row's, and w2 of each token times w1 of the token before.
+// Slot k's logits are the k-th row's, and w2 of each token times w1 of the token before. w1 knows the target's tokens, w2 and
+// the head those of the draft.
 Value DSpark::markov_chain(Builder& b, DraftLayers& layers, Value logits, Value accepted) const {
   const WeightRef before = layers.by_token("markov_head.markov_w1.weight", c.shape.vocabulary, c.rank);
   const WeightRef bias = layers.by_token("markov_head.markov_w2.weight", c.draft_vocabulary, c.rank);
+  std::optional<WeightRef> map;
+  if (c.draft_vocabulary < c.shape.vocabulary) map = b.integers(fmt::format("{}d2t", kDraftPrefix), c.draft_vocabulary);
   std::vector<Value> guesses;
   Value known = accepted;  // after which the token before is known
   for (int64_t slot = 0; slot < c.shape.block; ++slot) {
     const Value w1 = b.embed(before, Rows::blocks, known);
     Value scores = b.add(b.pick_row(logits, slot), b.matmul(w1, bias));
     if (b.width(scores) < c.draft_vocabulary) scores = b.all_gather(scores);
-    known = b.advance(b.sample(scores), w1);
+    known = b.advance(b.sample(scores), w1, map);
     guesses.push_back(known);
   }
   return b.concat(std::move(guesses));

@@ -58,6 +58,10 @@ WeightRef Builder::vector(const std::string& name, std::vector<int64_t> shape, S
   return declare({name, std::move(shape), DType::f32, WeightLayout::plain, std::move(split), stored_dtype(name)});
 }
 
+WeightRef Builder::integers(const std::string& name, int64_t size) {
+  return declare({name, {size}, DType::f32, WeightLayout::plain, {}, DType::i64});
+}
+
 WeightRef Builder::vector_with_tail(const std::string& name, int64_t size, Split split) {
   const auto info = catalog_ ? catalog_(name) : std::nullopt;
   const int64_t stored = info && info->shape.size() == 1 ? std::max(info->shape[0], size) : size;
@@ -362,9 +366,11 @@ Value Builder::pick_row(Value x, int64_t row) {
   return append(OpKind::pick_row, "pick_row", {x}, width(x), Rows::blocks, PickRow{row});
 }
 
-Value Builder::advance(Value tokens, Value used) {
+Value Builder::advance(Value tokens, Value used, std::optional<WeightRef> map) {
   CHECK(rows(tokens) == Rows::blocks && width(tokens) == 1 && rows(used) == Rows::blocks, "{} tokens of a block", width(tokens));
-  return append(OpKind::advance, "advance", {tokens, used}, 1, Rows::blocks);
+  std::vector<int> weights;
+  if (map) weights.push_back(map->id);
+  return append(OpKind::advance, "advance", {tokens, used}, 1, Rows::blocks, {}, std::move(weights));
 }
 
 void Builder::output(std::string name, Value v) { program_.outputs.emplace_back(std::move(name), v); }

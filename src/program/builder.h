@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,8 @@ class Builder {
   // dealt to ranks; none means that every rank has all of it.
   WeightRef matrix(const std::string& name, int64_t outputs, int64_t inputs, Split split);
   WeightRef vector(const std::string& name, std::vector<int64_t> shape, Split split = {});
+  // Whole numbers, each below 2^24.
+  WeightRef integers(const std::string& name, int64_t size);
   // A vector of `size` numbers, after which the checkpoint may have zeros: as many as its tensor is longer.
   WeightRef vector_with_tail(const std::string& name, int64_t size, Split split);
   // Some rows of each head of a matrix [heads · rows, inputs], dealt to ranks by heads; for matmul_heads.
@@ -104,7 +107,9 @@ class Builder {
   // `codebooks`: none, or the rows of the successor and the predecessor codebook for the candidates, and g.
   Value select_path(Value candidates, std::vector<Value> codebooks, SelectPath how);
   Value pick_row(Value x, int64_t row);                              // [blocks, width]
-  Value advance(Value tokens, Value used);                           // after all ranks have used the tokens before
+  // After all ranks have used the tokens before. `map`, where the draft has a vocabulary of its own, says by how much a
+  // token of the target's is greater.
+  Value advance(Value tokens, Value used, std::optional<WeightRef> map = std::nullopt);
 
   void output(std::string name, Value v);
   int ranks() const { return program_.ranks; }

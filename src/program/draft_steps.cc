@@ -26,7 +26,7 @@ void DraftSteps::prepare(const StepArgs& step, int block) {
     const auto index = static_cast<int32_t>(blocks.rows.size());
     blocks.runs.push_back({.sequence = run.sequence, .first_row = index, .rows = 1});
     blocks.rows.push_back({.sequence = run.sequence});
-    blocks.choose(index, step.sampling[next - 1]);
+    blocks.choose(index, run.draft_argmax ? Sampling{} : step.sampling[next - 1]);
     sources_.push_back({r, first, chosen});
   }
 }

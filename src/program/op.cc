@@ -70,7 +70,8 @@ constexpr std::array<OpInfo, 34> kOps = {{
      "request's noise where it samples",
      "activations"},
     {OpKind::pick_row, "pick_row", Cut::columns, "y = row i of each block", "activations"},
-    {OpKind::advance, "advance", Cut::rows, "y = x, which becomes the token that the next slot of each block follows",
+    {OpKind::advance, "advance", Cut::rows,
+     "y = x, or x + map[x] in a vocabulary of its own: the token that the next slot of each block follows",
      "activations"},
 }};
 

@@ -27,6 +27,7 @@ struct Run {
   bool speculative = false;  // at most Program::block rows
   // What follows shall be guessed; its last row, and all rows where it is speculative, must be chosen.
   bool draft = false;
+  bool draft_argmax = false;  // by the likeliest tokens, also where the request draws
   // Not negative: take as many of a speculative run's guesses for right, whatever was chosen. For measurements.
   int32_t forced = -1;
 

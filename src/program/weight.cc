@@ -53,7 +53,7 @@ std::string expert_tensor(const std::string& name, int64_t expert, const char* p
 }
 
 std::vector<StoredTensorName> stored_tensors(const Weight& weight) {
-  if (weight.stored != DType::mxfp4) return {{weight.name, weight.shape, false}};
+  if (weight.stored != DType::mxfp4) return {{weight.name, weight.shape, false, weight.stored == DType::i64}};
   std::vector<StoredTensorName> tensors;
   for (int64_t expert = 0; expert < weight.experts.count; ++expert) {
     tensors.push_back({expert_tensor(weight.name, expert, ".weight_packed"), {weight.shape[0], weight.shape[1] / 2}, true});

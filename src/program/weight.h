@@ -118,7 +118,8 @@ struct TensorInfo {
 struct StoredTensorName {
   std::string name;
   std::vector<int64_t> shape;
-  bool packed = false;  // bytes of MXFP4 rather than numbers
+  bool packed = false;    // bytes of MXFP4 rather than numbers
+  bool integers = false;  // 64 bits each
 };
 std::vector<StoredTensorName> stored_tensors(const Weight& weight);
 // The name of an expert's tensor: * replaced by its number, and ".weight_packed" or ".weight_scale".

@@ -16,8 +16,11 @@ void accept(const Call& c) {
 }
 
 void advance(const Call& c) {
-  std::copy(c.in[0], c.in[0] + c.rows, c.out);
-  c.drafts->advance(c.in[0]);
+  for (int64_t j = 0; j < c.rows; ++j) {
+    const float token = c.in[0][j];
+    c.out[j] = !c.weights.empty() && token >= 0 ? token + c.weights[0][static_cast<int64_t>(token)] : token;
+  }
+  c.drafts->advance(c.out);
 }
 
 void concat(const Call& c) {

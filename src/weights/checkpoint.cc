@@ -35,13 +35,15 @@ std::optional<DType> dtype_of(const std::string& name) {
   if (name == "F32") return DType::f32;
   if (name == "F16") return DType::f16;
   if (name == "U8") return DType::u8;
+  if (name == "I64") return DType::i64;
   return std::nullopt;
 }
 
-// Whether a tensor's type is one that its weight is read from: packed codes and scales are bytes, all others numbers.
-bool fits(const std::string& dtype, bool packed) {
+// Whether a tensor's type is one that its weight is read from: packed codes and scales are bytes, ids are integers, all
+// others numbers.
+bool fits(const std::string& dtype, const StoredTensorName& tensor) {
   const auto known = dtype_of(dtype);
-  return known && (*known == DType::u8) == packed;
+  return known && (*known == DType::u8) == tensor.packed && (*known == DType::i64) == tensor.integers;
 }
 
 bool is_dangling(const std::filesystem::path& path) {
@@ -282,8 +284,9 @@ Ignored check_tensors(const Checkpoint& checkpoint, const std::vector<Weight>& w
       shapes.push_back(fmt::format("{}: expected [{}], found [{}]", tensor.name, fmt::join(tensor.shape, ", "),
                                    fmt::join(stored.shape, ", ")));
     }
-    if (!fits(stored.dtype, tensor.packed)) {
-      types.push_back(fmt::format("{}: {}{}", tensor.name, stored.dtype, tensor.packed ? " in place of U8" : ""));
+    if (!fits(stored.dtype, tensor)) {
+      const char* wanted = tensor.packed ? " in place of U8" : tensor.integers ? " in place of I64" : "";
+      types.push_back(fmt::format("{}: {}{}", tensor.name, stored.dtype, wanted));
     }
   };
   for (const Weight& w : wanted) {

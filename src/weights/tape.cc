@@ -115,6 +115,9 @@ void expand(const std::byte* data, DType dtype, int64_t n, uint32_t* out) {
     case DType::f32:
       std::memcpy(out, data, static_cast<size_t>(n) * 4);
       return;
+    case DType::i64:
+      for (int64_t i = 0; i < n; ++i) out[i] = std::bit_cast<uint32_t>(static_cast<float>(load<int64_t>(data, i)));
+      return;
     case DType::i32:
     case DType::u8:
     case DType::mxfp4:

@@ -85,8 +85,11 @@ void run_accept(const OpContext& c, const StepArgs& step, Part part, Scratch) {
 
 void run_advance(const OpContext& c, const StepArgs& step, Part part, Scratch) {
   if (part.part != 0) return;
-  std::copy(c.in[0], c.in[0] + step.rows.size(), c.out);
-  c.drafts->advance(c.in[0]);
+  for (size_t j = 0; j < step.rows.size(); ++j) {
+    const float token = c.in[0][j];
+    c.out[j] = c.weight[0] && token >= 0 ? token + c.plain_weight(0)[static_cast<int64_t>(token)] : token;
+  }
+  c.drafts->advance(c.out);
 }
 
 // Joins ranks' parts of each row in the order of ranks.
