@@ -3,11 +3,12 @@
 set -euo pipefail
 megalith=$1
 
-"$megalith" chat \
+"$megalith" chat --baseline \
   --prompt "Mia has 48 marbles. She gives 15 marbles to Tom and then finds 7 more. How many marbles does Mia have now?"
 cat <<END
 
-That was tiny-qwen, a model small enough to come with the source. Go on with
+That was tiny-qwen, a model small enough to come with the source, and its draft, which guesses several tokens at once.
+Go on with
 
   $megalith chat                                  talk with it
   $megalith chat --model DIRECTORY                a Qwen3.5, 3.6 or 3.8 checkpoint from Hugging Face

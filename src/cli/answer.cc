@@ -36,6 +36,7 @@ std::span<const int32_t> text_tokens(const Generation& generation) {
 
 namespace {
 
+constexpr int64_t kDoubtful = 40;  // guesses, of which hardly any is right
 constexpr int64_t kQuickProbeBytes = int64_t{256} << 20;
 
 }  // namespace
@@ -49,8 +50,9 @@ std::string speculation(const SpeculationReport& report) {
   const int64_t guesses = std::accumulate(report.guesses.begin(), report.guesses.end(), int64_t{0});
   if (guesses == 0) return "";
   const int64_t right = std::accumulate(report.accepted.begin(), report.accepted.end(), int64_t{0});
-  return fmt::format("{:.2f} tokens a step, {:.0f}% of {} guesses right", report.tokens_per_step(),
-                     100.0 * static_cast<double>(right) / static_cast<double>(guesses), guesses);
+  return fmt::format("{:.2f} tokens a step, {:.0f}% of {} guesses right{}", report.tokens_per_step(),
+                     100.0 * static_cast<double>(right) / static_cast<double>(guesses), guesses,
+                     guesses >= kDoubtful && right * 50 < guesses ? " (so few that the draft may be of another model)" : "");
 }
 
 int64_t leading_equal(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {

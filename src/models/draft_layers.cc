@@ -158,8 +158,10 @@ void DraftLayers::see_context(int64_t layer, Value context) {
   const auto state = [&](const char* which) {
     return b_.per_position(fmt::format("draft.L{}.{}", layer, which), kv_heads_, s_.head_dim, window);
   };
-  caches_.push_back({state("k"), state("v")});
-  b_.append_window(keys(name, context), values(name, context), caches_.back().keys, caches_.back().values);
+  const int k_state = state("k"), v_state = state("v");
+  caches_.push_back({k_state, v_state});
+  const Value k = keys(name, context), v = values(name, context);
+  b_.append_window(k, v, k_state, v_state);
 }
 
 Value DraftLayers::attention(int64_t layer, Value x) {
@@ -176,7 +178,8 @@ Value DraftLayers::attention(int64_t layer, Value x) {
   how.dim = s_.head_dim;
   how.scale = 1.0f / std::sqrt(static_cast<float>(s_.head_dim));
   const Cache& cache = caches_[static_cast<size_t>(layer)];
-  const Value y = b_.attend_block(b_.rope(normed, rope), keys(name, x), values(name, x), cache.keys, cache.values, how);
+  const Value turned = b_.rope(normed, rope), k = keys(name, x), v = values(name, x);
+  const Value y = b_.attend_block(turned, k, v, cache.keys, cache.values, how);
   const Split by_inputs = by_heads_ ? Builder::split_inputs({size, s_.heads}) : Split{};
   return b_.matmul(y, b_.matrix(p + "o_proj.weight", s_.hidden, size, by_inputs));
 }

@@ -113,7 +113,8 @@ Value DSpark::markov_chain(Builder& b, DraftLayers& layers, Value logits, Value 
   Value known = accepted;  // after which the token before is known
   for (int64_t slot = 0; slot < c.shape.block; ++slot) {
     const Value w1 = b.embed(before, Rows::blocks, known);
-    Value scores = b.add(b.pick_row(logits, slot), b.matmul(w1, bias));
+    const Value own = b.pick_row(logits, slot);
+    Value scores = b.add(own, b.matmul(w1, bias));
     if (b.width(scores) < c.draft_vocabulary) scores = b.all_gather(scores);
     known = b.advance(b.sample(scores), w1, map);
     guesses.push_back(known);

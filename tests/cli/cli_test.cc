@@ -66,6 +66,74 @@ TEST(Generate, KimiGivesTheGoldenContinuationThroughTheSameCommand) {
   }
 }
 
+// Flags for a golden pair and its prompt.
+std::string with_draft(const std::string& family) {
+  const auto golden = read_json(test_data(family + "/golden.json"));
+  const auto prompt = golden[family == "qwen-a" ? "prompt" : "prompt_ids"].get<std::vector<int32_t>>();
+  return fmt::format("--model {} --draft {} --context 128 --tokens {} --max-tokens 32 --ignore-eos --json",
+                     test_data(family + "/target").string(), test_data(family + "/draft").string(), fmt::join(prompt, ","));
+}
+
+TEST(Drafts, JsonTellsWhatBecameOfTheGuessesOfEveryStep) {
+  const auto golden = read_json(test_data("qwen-a/golden.json"))["runs"]["f32"];
+  const Result r = run("generate --draft-width 8 --baseline " + with_draft("qwen-a"), "", false);
+  ASSERT_EQ(r.status, 0) << r.out;
+  const auto json = nlohmann::json::parse(r.out);
+  EXPECT_EQ(json["tokens"], golden["greedy"]);
+  const auto accepted = json["accepted"].get<std::vector<int>>(), wanted = golden["spec_accepted"].get<std::vector<int>>();
+  EXPECT_EQ(json["steps"], accepted.size());
+  EXPECT_TRUE(std::equal(wanted.begin(), wanted.end() - 1, accepted.begin()));
+  EXPECT_EQ(json["guesses"].size(), accepted.size());
+  EXPECT_NEAR(json["tokens_per_step"].get<double>(), 31.0 / static_cast<double>(accepted.size()), 1e-9);
+  EXPECT_EQ(json["acceptance_by_position"].size(), 7u);
+  EXPECT_GT(json["ms_per_step"].get<double>(), json["draft_ms_per_step"].get<double>());
+  EXPECT_GT(json["draft_ms_per_step"].get<double>(), 0);
+  EXPECT_EQ(json["baseline"]["leading_equal"], 32);
+}
+
+TEST(Drafts, NoFlagChangesTheTextButAFixedAcceptance) {
+  for (const char* family : {"qwen-a", "kimi-a"}) {
+    const auto tokens = [&](const std::string& flags) {
+      const Result r = run(fmt::format("generate {} {}", with_draft(family), flags), "", false);
+      return r.status == 0 ? nlohmann::json::parse(r.out)["tokens"] : nlohmann::json(r.out);
+    };
+    const auto plain = tokens("--draft-width 1");
+    const std::string drawn = "--temperature 1 --seed 3 ";
+    const auto plain_drawn = tokens(drawn + "--draft-width 1");
+    for (const char* flags : {"", "--draft-width 5", "--draft-width 8 --ranks 2 --threads 3", "--steps-per-call 4"}) {
+      EXPECT_EQ(tokens(flags), plain) << family << flags;
+      EXPECT_EQ(tokens(drawn + flags), plain_drawn) << family << flags;
+    }
+    EXPECT_EQ(tokens(drawn + "--draft-width 8 --draft-argmax"), plain_drawn) << family;
+    EXPECT_NE(tokens("--draft-width 8 --fixed-acceptance-length 4"), plain) << family;
+  }
+}
+
+TEST(Drafts, AFixedAcceptanceLengthIsWhatEveryStepGives) {
+  const Result r = run("generate --draft-width 8 --fixed-acceptance-length 3 " + with_draft("kimi-a"), "", false);
+  ASSERT_EQ(r.status, 0) << r.out;
+  const auto accepted = nlohmann::json::parse(r.out)["accepted"].get<std::vector<int>>();
+  ASSERT_GT(accepted.size(), 4u);
+  for (size_t i = 0; i + 1 < accepted.size(); ++i) EXPECT_EQ(accepted[i], 2);
+}
+
+TEST(Drafts, APairThatDoesNotBelongTogetherIsRefusedByTheFieldThatSaysSo) {
+  const Result r = run(fmt::format("check {} --draft {}", model(), test_data("kimi-a/draft").string()));
+  EXPECT_EQ(r.status, 1);
+  EXPECT_THAT(r.out, HasSubstr("draft/config.json: hidden_size: expected 128, the target's, found 256"));
+  const Result wide = run("generate --draft-width 9 " + with_draft("qwen-a"));
+  EXPECT_EQ(wide.status, 1);
+  EXPECT_THAT(wide.out, HasSubstr("--draft-width: expected at most 8"));
+  EXPECT_EQ(run("generate --no-draft " + with_draft("qwen-a")).status, 2);
+}
+
+TEST(Drafts, CheckNamesTheDraftThatItFound) {
+  const Result r = run(fmt::format("check {} --draft {}", model(), test_data("qwen-a/draft").string()));
+  EXPECT_EQ(r.status, 0) << r.out;
+  EXPECT_THAT(r.out, HasSubstr("dflash2, 36 tensors"));
+  EXPECT_THAT(run("check --no-draft " + model()).out, HasSubstr("none: one token a step"));
+}
+
 // Chats are to sound as the vendor means them to; what a flag says counts all the same.
 TEST(Chat, SettingsThatAreNotGivenAreThoseOfTheGenerationConfig) {
   const Scratch directory;
