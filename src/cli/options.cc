@@ -68,8 +68,10 @@ void DraftFlags::add(CLI::App& app) {
   app.add_option("--steps-per-call", steps_per_call, "steps after which new text is given out")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
-  app.add_flag("--draft-argmax", argmax,
-               "where tokens are drawn, guess the likeliest instead of drawing guesses with the same noise; the text is the same");
+  app.add_option("--draft-guess", guess,
+                 "where tokens are drawn: guess with the same noise, the likeliest (argmax), or as has been right more often")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "noise", "argmax"}));
   app.add_flag("--baseline", baseline, "decode each prompt again without a draft, and compare text and time");
 }
 
@@ -104,7 +106,7 @@ Speculation DraftFlags::speculation(const LoadedModel& loaded) const {
                  .found = std::to_string(fixed_acceptance),
                  .next = {}});
   }
-  how.argmax = argmax;
+  how.guessing = guess == "noise" ? Guessing::noise : guess == "argmax" ? Guessing::argmax : Guessing::automatic;
   if (fixed_acceptance > 0) how.forced = fixed_acceptance - 1;
   return how;
 }

@@ -32,7 +32,7 @@ struct DraftFlags {
   std::string width = "auto";
   int fixed_acceptance = 0;  // tokens of each step; 0: what is right
   bool baseline = false;
-  bool argmax = false;
+  std::string guess = "auto";
   int steps_per_call = 1;
 
   void add(CLI::App& app);

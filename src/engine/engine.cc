@@ -161,10 +161,18 @@ void Engine::add_rows_of(Sequence& sequence, Id id, int64_t rows) {
   chosen_.push_back(id);
   Run& run = step_.runs.back();
   run.forced = speculation_.forced;
-  run.draft_argmax = speculation_.argmax;
   run.draft = speculation_.width > 1 && !speculation_.drafter &&
               (!speculation_.automatic || chooser_.best(sequence.pace, others_of(sequence), times_) > 1);
-  if (run.draft) drafting_.push_back(id);
+  if (!run.draft) return;
+  drafting_.push_back(id);
+  sequence.drafted_way = way_of_guessing(sequence);
+  run.draft_argmax = sequence.drafted_way == 1;
+}
+
+// How what follows this step is guessed. Where nothing is drawn there is only one way.
+int Engine::way_of_guessing(const Sequence& sequence) const {
+  if (sequence.request.sampling.temperature == 0 || speculation_.guessing == Guessing::noise) return 0;
+  return speculation_.guessing == Guessing::argmax ? 1 : sequence.ways.next();
 }
 
 // What the other sequences that decode add to a step.
@@ -185,6 +193,7 @@ std::vector<int32_t> Engine::guesses_for(Sequence& sequence, int64_t most) {
   if (most <= 0) return {};
   if (speculation_.drafter) return speculation_.drafter(sequence.generation, most);
   std::vector<int32_t> guesses = std::exchange(sequence.drafted, {});
+  sequence.way = sequence.drafted_way;
   if (speculation_.automatic && !guesses.empty()) {
     most = std::min<int64_t>(most, chooser_.best(sequence.pace, others_of(sequence), times_) - 1);
   }
@@ -272,6 +281,7 @@ void Engine::take_block(Id id, const int32_t* choices) {
     g.steps.guesses.push_back(static_cast<int32_t>(count));
     g.steps.accepted.push_back(static_cast<int32_t>(right));
     if (step_s_ > 0) sequence.pace.add(count, right, step_s_, plain_s_);
+    if (count > 0) sequence.ways.add(sequence.way, right);
   }
   if (!guesses.empty()) sequence.replay = 0;  // of the block before: done in this step
   for (int64_t i = 0; i <= right && g.finish == Finish::running; ++i) {

@@ -73,6 +73,9 @@ class Engine {
     int32_t replay = 0;  // of these, the last ones that wait to become permanent (Run)
     std::vector<int32_t> guesses;  // of the block in this step
     std::vector<int32_t> drafted;  // by the program, in the step before
+    // How these and those were guessed: 0 with noise, 1 the likeliest.
+    int way = 0, drafted_way = 0;
+    WayChooser ways;
     Pace pace;
     Clock::time_point start, first_token;
   };
@@ -85,6 +88,7 @@ class Engine {
   std::vector<int32_t> guesses_for(Sequence& sequence, int64_t most);
   void take_block(Id id, const int32_t* choices);
   void take_drafts();
+  int way_of_guessing(const Sequence& sequence) const;
   void account(double seconds);
   void take_token(Sequence& sequence, int32_t token);
   void settle();

@@ -12,12 +12,17 @@ struct Generation;
 // at once. Guesses cost time when they are wrong, and never change the text.
 using Drafter = std::function<std::vector<int32_t>(const Generation& text, int64_t most)>;
 
+// How a draft guesses where a request draws its tokens: with the same noise, which is right more often the more its
+// distribution is the target's; or the likeliest tokens, which is right more often where the target is sure of its own.
+// Automatic: as has been right more often in the text so far.
+enum class Guessing : uint8_t { noise, argmax, automatic };
+
 // How an engine speculates.
 struct Speculation {
   int width = 1;  // rows of a block: the newest token, and width - 1 guesses; 1 is plain decoding
   bool automatic = false;  // take fewer rows, or none, where tokens come faster so; for the program's own draft
   Drafter drafter;         // empty: the draft of the machine's program guesses
-  bool argmax = false;     // guess the likeliest tokens, rather than with a request's own noise
+  Guessing guessing = Guessing::automatic;
   // Not negative: so many guesses are taken for right, whatever was chosen. For measurements: the text is not the model's.
   int forced = -1;
   // Makes the states of a sequence permanent when it ends, so that they are those of plain decoding.

@@ -13,6 +13,8 @@ constexpr double kFade = 0.97;     // of older blocks, with each new one
 constexpr double kShare = 0.02;    // of plain decoding's time may be lost by trying
 constexpr int64_t kAhead = 256;    // tokens that a text is taken to have at least
 constexpr int64_t kLeastBlocks = 3;  // before acceptance is believed
+constexpr double kLeastOfAWay = 2.5;  // blocks, before a way of guessing is judged
+constexpr int64_t kTryOther = 24;    // blocks between tries of the less good way
 
 }  // namespace
 
@@ -65,6 +67,19 @@ double Pace::expected(int64_t width) const {
     }
   }
   return tokens;
+}
+
+int WayChooser::next() const {
+  if (std::min(blocks_[0], blocks_[1]) < kLeastOfAWay) return blocks_[1] < blocks_[0] ? 1 : 0;
+  const int better = mean(1) > mean(0) ? 1 : 0;
+  return since_other_ >= kTryOther ? 1 - better : better;
+}
+
+void WayChooser::add(int way, int64_t right) {
+  const bool settled = std::min(blocks_[0], blocks_[1]) >= kLeastOfAWay;
+  since_other_ = settled && way == (mean(1) > mean(0) ? 1 : 0) ? since_other_ + 1 : 0;
+  blocks_[way] = blocks_[way] * kFade + 1;
+  right_[way] = right_[way] * kFade + static_cast<double>(right);
 }
 
 bool WidthChooser::may_try(const Pace& pace, double plain, double drafted) const {

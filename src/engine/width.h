@@ -19,6 +19,20 @@ class StepTimes {
   std::map<int64_t, double> seen_[2];  // without, with
 };
 
+// Which of two ways of guessing keeps more guesses: both are tried, then the better one is used, and the other now and then.
+class WayChooser {
+ public:
+  // 0 or 1, for the next block.
+  int next() const;
+  void add(int way, int64_t right);
+
+ private:
+  double mean(int way) const { return right_[way] / blocks_[way]; }
+
+  double blocks_[2] = {}, right_[2] = {};  // old blocks fade
+  int64_t since_other_ = 0;                // blocks since the less good way was tried
+};
+
 // What speculation has brought a sequence so far.
 class Pace {
  public:

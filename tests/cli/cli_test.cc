@@ -104,7 +104,9 @@ TEST(Drafts, NoFlagChangesTheTextButAFixedAcceptance) {
       EXPECT_EQ(tokens(flags), plain) << family << flags;
       EXPECT_EQ(tokens(drawn + flags), plain_drawn) << family << flags;
     }
-    EXPECT_EQ(tokens(drawn + "--draft-width 8 --draft-argmax"), plain_drawn) << family;
+    for (const char* guess : {"noise", "argmax"}) {
+      EXPECT_EQ(tokens(fmt::format("{}--draft-width 8 --draft-guess {}", drawn, guess)), plain_drawn) << family << guess;
+    }
     EXPECT_NE(tokens("--draft-width 8 --fixed-acceptance-length 4"), plain) << family;
   }
 }
