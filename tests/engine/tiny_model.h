@@ -10,19 +10,23 @@
 
 namespace megalith {
 
-// A model that comes with the source.
-inline LoadedModel load_tiny(const std::string& name, int ranks) {
+// A model that comes with the source; with its draft, where one is named.
+inline LoadedModel load_tiny(const std::string& name, int ranks, const std::string& draft = "") {
+  const auto models = std::filesystem::path(MEGALITH_SOURCE_DIR) / "models";
   LoadOptions options;
+  if (!draft.empty()) options.draft = models / draft;
   options.ranks = ranks;
   options.quiet = true;
   options.machine = {.threads = 2, .max_rows = 64, .max_sequences = 3, .context = 512};
-  return load_model(std::filesystem::path(MEGALITH_SOURCE_DIR) / "models" / name, options);
+  return load_model(models / name, options);
 }
 
-// Greedy continuations of tests/data/NAME.json, all prompts together.
-inline void expect_reference_text(const std::string& name, const LoadedModel& loaded) {
+// Greedy continuations of tests/data/NAME.json, all prompts together. With the model's draft, each of its steps must give
+// `least_tokens` on average.
+inline void expect_reference_text(const std::string& name, const LoadedModel& loaded, double least_tokens = 1) {
   const auto cases = read_json(test_data(name + ".json"));
-  Engine engine(*loaded.machine, loaded.model->vocabulary(), 64);
+  const int width = loaded.draft ? loaded.machine->program().block : 1;
+  Engine engine(*loaded.machine, loaded.model->vocabulary(), 64, {.width = width});
   std::vector<Engine::Id> ids;
   for (const auto& one : cases) {
     const auto budget = static_cast<int64_t>(one["greedy_ids"].size());
@@ -35,6 +39,7 @@ inline void expect_reference_text(const std::string& name, const LoadedModel& lo
   for (size_t i = 0; i < ids.size(); ++i) {
     EXPECT_EQ(engine.generation(ids[i]).tokens, cases[i]["greedy_ids"].get<std::vector<int32_t>>())
         << loaded.machine->describe();
+    EXPECT_GE(engine.generation(ids[i]).steps.tokens_per_step(), least_tokens);
   }
 }
 

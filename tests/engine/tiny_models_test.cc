@@ -18,6 +18,13 @@ TEST(TinyQwen, TokensAndGreedyTextEqualTransformersForAllRanks) {
   }
 }
 
+// Tokens beyond the end of an answer are guessed less well, and the recorded texts have some.
+TEST(TinyQwen, ItsDraftGivesTheSameTextSeveralTokensAStep) {
+  for (const int ranks : {1, 4}) {
+    expect_reference_text("tiny-qwen", load_tiny("tiny-qwen", ranks, "tiny-qwen-dflash2"), 4);
+  }
+}
+
 // What `make demo` shows: a question, thought through and answered in a sentence.
 TEST(TinyQwen, AnswersTheQuestionOfTheDemo) {
   const MessageOutput message = ask(load_tiny("tiny-qwen", 1),
