@@ -1,10 +1,12 @@
 // The JSON files of a model directory, as they are read before any weight is: config.json, and after each line of "---"
 // generation_config.json and tokenizer_config.json. A configuration that is accepted can be built for every rank count
-// that it allows, and its cost can be told.
+// that it allows, and its cost can be told. A configuration may also be a draft's: one that is accepted for a target can be
+// built at the end of its program.
 
 #include <array>
 
 #include "base/check.h"
+#include "models/draft.h"
 #include "models/model.h"
 #include "program/cost.h"
 #include "program/program.h"
@@ -38,6 +40,28 @@ void build(const Model& model) {
   }
 }
 
+// The targets that the corpus's drafts were made for.
+void build_with_target(const Draft& draft) {
+  static const auto targets = [] {
+    std::vector<std::unique_ptr<Model>> made;
+    for (const char* name : {"qwen-a", "kimi-a"}) {
+      const auto path = std::filesystem::path(MEGALITH_SOURCE_DIR) / "tests/data" / name / "target/config.json";
+      made.push_back(make_model(read_json(path), path.string()));
+    }
+    return made;
+  }();
+  for (const auto& target : targets) {
+    refuse_with_error_only([&] {
+      draft.require_target(*target);
+      const auto append = [&](Builder& b, const DraftInputs& made) { draft.build(b, made); };
+      for (const int ranks : target->allowed_ranks()) {
+        const Program program = target->build({.ranks = ranks, .block = std::min(draft.guesses() + 1, kMaxBlock), .draft = append});
+        CHECK(program.output("guesses").valid() && program_cost(program, {}).memory_bytes() > 0, "{} ranks", ranks);
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace megalith
 
@@ -52,5 +76,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto model = make_model(read_json(config_path), config_path.string());
     if (model->layers() <= kMostLayers) build(*model);
   });
+  refuse_with_error_only([&] { build_with_target(*make_draft(read_json(config_path), config_path.string())); });
   return 0;
 }
