@@ -147,8 +147,13 @@ def average(model: torch.nn.Module, extra: list[float]) -> list[float]:
 
 
 def save(model: torch.nn.Module, folder: Path):
+    """Keeps the weights of a model for --resume and for the export."""
+    save_weights(model.state_dict(), folder)
+
+
+def save_weights(state: dict, folder: Path):
     """Writes the weights beside and renames, so that readers see whole files."""
-    torch.save(model.state_dict(), folder / "weights.part")
+    torch.save(state, folder / "weights.part")
     (folder / "weights.part").rename(folder / "weights.pt")
 
 
