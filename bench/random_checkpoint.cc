@@ -1,7 +1,9 @@
 // A checkpoint of random weights in the real format, for a configuration: what speed is measured on where the trained
 // weights are not at hand. The same configuration gives the same bytes.
 //
-//   build/release/random_checkpoint CONFIG_JSON DIRECTORY
+//   build/release/random_checkpoint CONFIG_JSON DIRECTORY [TARGET_CONFIG_JSON]
+//
+// With the configuration of a target, CONFIG_JSON is that of a draft for it, and so is the checkpoint.
 //
 // Matrices keep the scale of what passes through them; norms lie near one; decays are those of a trained delta net's
 // beginning; experts are random codes. What the model says makes no sense.
@@ -18,9 +20,11 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "base/pending_file.h"
+#include "models/draft.h"
 #include "models/model.h"
 #include "weights/files.h"
 #include "weights/safetensors.h"
+#include "weights/tape.h"
 
 namespace megalith {
 namespace {
@@ -43,6 +47,7 @@ Range range_of(const Op& op, size_t use, const Weight& weight) {
     case OpKind::kda:
       return use == 0 ? Range{0.5f, 2, true, true} : Range{-4, -1, false, true};
     case OpKind::short_conv:
+    case OpKind::block_conv:
       return {-0.9f, 0.9f};
     case OpKind::residual_mix:
       return use == 0 ? Range{0.9f, 1.1f} : Range{-0.1f, 0.1f};
@@ -102,13 +107,30 @@ std::vector<std::byte> random_packed(const StoredTensorName& tensor, int64_t inp
   return bytes;
 }
 
-void write_checkpoint(const std::filesystem::path& config, const std::filesystem::path& directory) {
-  const Program program = make_model(read_json(config), config.string())->build({});
+// A target's program; or with a draft's configuration, the two together.
+Program program_of(const std::filesystem::path& target, const std::filesystem::path* draft_config) {
+  const auto model = make_model(read_json(target), target.string());
+  if (!draft_config) return model->build({});
+  const auto draft = make_draft(read_json(*draft_config), draft_config->string());
+  draft->require_target(*model);
+  BuildOptions build;
+  build.block = std::min(draft->guesses() + 1, kMaxBlock);
+  build.draft = [&](Builder& b, const DraftInputs& made) { draft->build(b, made); };
+  return model->build(build);
+}
+
+// `target`: null, or the configuration of the target that `config`, a draft's, is for.
+void write_checkpoint(const std::filesystem::path& config, const std::filesystem::path& directory,
+                      const std::filesystem::path* target) {
+  const Program program = target ? program_of(*target, &config) : program_of(config, nullptr);
   std::map<std::string, std::vector<std::byte>> bytes;
   std::vector<TensorToWrite> tensors;
   for (const Op& op : program.ops) {
     for (size_t use = 0; use < op.weights.size(); ++use) {
-      const Weight& weight = program.weights[static_cast<size_t>(op.weights[use])];
+      const std::vector<Weight> own =
+          weights_of({program.weights[static_cast<size_t>(op.weights[use])]}, target != nullptr);
+      if (own.empty()) continue;  // the other one's
+      const Weight& weight = own[0];
       const Range range = range_of(op, use, weight);
       for (const StoredTensorName& tensor : stored_tensors(weight)) {
         if (bytes.contains(tensor.name)) continue;
@@ -127,12 +149,13 @@ void write_checkpoint(const std::filesystem::path& config, const std::filesystem
 }  // namespace megalith
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    fmt::print(stderr, "random_checkpoint CONFIG_JSON DIRECTORY\n");
+  if (argc != 3 && argc != 4) {
+    fmt::print(stderr, "random_checkpoint CONFIG_JSON DIRECTORY [TARGET_CONFIG_JSON]\n");
     return 2;
   }
   try {
-    megalith::write_checkpoint(argv[1], argv[2]);
+    const std::filesystem::path target = argc == 4 ? argv[3] : "";
+    megalith::write_checkpoint(argv[1], argv[2], argc == 4 ? &target : nullptr);
   } catch (const std::exception& error) {
     fmt::print(stderr, "random_checkpoint: {}\n", error.what());
     return 1;

@@ -24,6 +24,8 @@ constexpr int kProbePasses = 3;
 struct Bench {
   ModelOptions model;
   MachineFlags machine;
+  DraftFlags draft;
+  std::vector<int> acceptance;  // tokens that speculative steps keep; empty: every number up to the block
   std::vector<int> sequences = {1, 2, 4, 8};
   int prompt = 512;
   int position = 16;
@@ -35,9 +37,11 @@ struct Bench {
   int trace_steps = 3;
 
   void run() const;
+  std::vector<int> lengths(int block) const;
   int max_sequences() const { return *std::max_element(sequences.begin(), sequences.end()); }
-  void check_flags() const;
+  void check_flags(bool drafted) const;
   void print_profile(const LoadedModel& loaded, int n) const;
+  void print_profile(const LoadedModel& loaded, const BlockSteps& how) const;
   void write_trace(const LoadedModel& loaded) const;
 };
 
@@ -50,6 +54,87 @@ struct DecodeResult {
   std::vector<double> experts;  // different ones of a layer that a step chose
 };
 
+// The same of steps that speculate and keep as many tokens of each sequence.
+struct BlockResult {
+  BlockSteps how;
+  std::vector<double> seconds, draft_s, experts;
+  std::vector<double> ratio;  // to a plain step of as many sequences, before and after
+};
+
+// Speculation of some sequences, measured in turns with plain decoding of them.
+class SpeculationResult {
+ public:
+  SpeculationResult(int sequences, int block, const std::vector<int>& kept) : sequences_(sequences) {
+    verify_ = {.how = {sequences, block, 1, false}};
+    for (const int n : kept) forced_.push_back({.how = {sequences, block, n, true}});
+  }
+
+  void round(const LoadedModel& loaded, int position, int steps);
+  void print() const;
+  nlohmann::ordered_json json() const;
+
+ private:
+  static double speed_up(const BlockResult& r) { return r.how.kept / spread_of(r.ratio).median; }
+  static double rate(const BlockResult& r) { return r.how.sequences * r.how.kept / spread_of(r.seconds).median; }
+
+  const int sequences_;
+  std::vector<double> plain_;  // seconds of a step
+  BlockResult verify_;         // steps without drafts
+  std::vector<BlockResult> forced_;
+};
+
+void SpeculationResult::round(const LoadedModel& loaded, int position, int steps) {
+  Machine& machine = *loaded.machine;
+  const int64_t vocabulary = loaded.model->vocabulary();
+  const auto plain = [&] {
+    return plain_.emplace_back(time_decode(machine, vocabulary, sequences_, position, steps).seconds);
+  };
+  double before = plain();
+  const auto measure = [&](BlockResult& r) {
+    const DecodeTime time = time_blocks(machine, vocabulary, r.how, position, steps);
+    const double after = plain();
+    r.seconds.push_back(time.seconds);
+    r.draft_s.push_back(time.draft_s);
+    r.experts.push_back(time.experts);
+    r.ratio.push_back(2 * time.seconds / (before + after));
+    before = after;
+  };
+  measure(verify_);
+  for (BlockResult& r : forced_) measure(r);
+}
+
+nlohmann::ordered_json SpeculationResult::json() const {
+  nlohmann::ordered_json forced = nlohmann::ordered_json::array();
+  for (const BlockResult& r : forced_) {
+    forced.push_back({{"acceptance_length", r.how.kept},
+                      {"ms_per_step", 1e3 * spread_of(r.seconds).median},
+                      {"draft_ms_per_step", 1e3 * spread_of(r.draft_s).median},
+                      {"tokens_per_s", rate(r)},
+                      {"speed_up", speed_up(r)}});
+  }
+  nlohmann::ordered_json result = {{"sequences", sequences_},
+                                   {"plain_tokens_per_s", sequences_ / spread_of(plain_).median},
+                                   {"verify_ms", 1e3 * spread_of(verify_.seconds).median},
+                                   {"step_ratio", spread_of(verify_.ratio).median},
+                                   {"forced", std::move(forced)}};
+  if (const double experts = spread_of(verify_.experts).median; experts > 0) result["experts_of_a_layer"] = experts;
+  return result;
+}
+
+void SpeculationResult::print() const {
+  fmt::print("{:>9} {:>10} {:>10.2f} {:>10} {:>10.1f}  plain\n", sequences_, 1, 1e3 * spread_of(plain_).median, "",
+             sequences_ / spread_of(plain_).median);
+  for (const BlockResult& r : forced_) {
+    fmt::print("{:>9} {:>10} {:>10.2f} {:>10.2f} {:>10.1f}  {:.2f} of plain\n", sequences_, r.how.kept,
+               1e3 * spread_of(r.seconds).median, 1e3 * spread_of(r.draft_s).median, rate(r), speed_up(r));
+  }
+  fmt::print("{:>9} without a draft in it, the step takes {:.2f} ms, {:.2f} of one without guesses\n", "",
+             1e3 * spread_of(verify_.seconds).median, spread_of(verify_.ratio).median);
+  if (const double experts = spread_of(verify_.experts).median; experts > 0) {
+    fmt::print("{:>9} {:.1f} experts of a layer were read\n", "", experts);
+  }
+}
+
 // Everything that one run measures. Repetitions go round through all measurements, so that what else the machine does
 // falls on all of them alike.
 class Measurements {
@@ -57,6 +142,10 @@ class Measurements {
   Measurements(const Bench& bench, const LoadedModel& loaded)
       : bench_(bench), loaded_(loaded), limits_(loaded.machine->options().threads, kProbeBytes) {
     for (const int n : bench.sequences) decode_.push_back({.sequences = n});
+    if (!loaded.draft) return;
+    const std::vector<int> kept = bench.lengths(program().block);
+    speculation_.emplace_back(1, program().block, kept);
+    if (bench.max_sequences() > 1) speculation_.emplace_back(bench.max_sequences(), program().block, kept);
   }
 
   void round();
@@ -72,6 +161,7 @@ class Measurements {
   CpuLimits limits_;
   std::vector<double> bandwidth_, fma_, prefill_, prefill_share_;
   std::vector<DecodeResult> decode_;
+  std::vector<SpeculationResult> speculation_;  // of one sequence, and of the most
 };
 
 void Measurements::round() {
@@ -84,6 +174,7 @@ void Measurements::round() {
     d.bytes.push_back(decode_bytes(program(), d.sequences, bench_.position + bench_.steps / 2, time.experts));
     d.share.push_back(d.bytes.back() / time.seconds / bandwidth);
   }
+  for (SpeculationResult& s : speculation_) s.round(loaded_, bench_.position, bench_.steps);
   if (bench_.prompt == 0) return;
   fma_.push_back(limits_.fma_rate(1));
   prefill_.push_back(prefill_seconds(*loaded_.machine, vocabulary, bench_.prompt));
@@ -116,6 +207,13 @@ nlohmann::ordered_json Measurements::json() const {
     if (const double experts = spread_of(d.experts).median; experts > 0) line["experts_of_a_layer"] = experts;
     result["decode"].push_back(std::move(line));
   }
+  if (!speculation_.empty()) {
+    result["speculation"] = {{"draft", loaded_.draft->directory.filename().string()},
+                             {"family", loaded_.draft->draft->family()},
+                             {"block", program().block}};
+    result["speculation"].update(speculation_[0].json());
+    if (speculation_.size() > 1) result["speculation"]["together"] = speculation_[1].json();
+  }
   const MachineOptions& options = loaded_.machine->options();
   const MemoryNeed memory = loaded_.machine->memory();
   result["settings"] = {{"model", loaded_.directory.filename().string()},
@@ -128,7 +226,7 @@ nlohmann::ordered_json Measurements::json() const {
                         {"position", bench_.position},
                         {"steps", bench_.steps},
                         {"repeat", bench_.repeat},
-                        {"streamed_bytes", streamed_bytes(program())},
+                        {"streamed_bytes", streamed_bytes(program(), {.draft = false})},
                         {"tape_bytes", memory.tape},
                         {"state_bytes", memory.states},
                         {"version", MEGALITH_VERSION},
@@ -159,14 +257,36 @@ void Measurements::print() const {
       fmt::print("{:>9} {:.1f} experts of a layer were read, and only they are counted\n", "", experts);
     }
   }
+  if (!speculation_.empty()) {
+    fmt::print("\nsteps with blocks of {} rows and a draft ({}):\n{:>9} {:>10} {:>10} {:>10} {:>10}\n", program().block,
+               loaded_.draft->draft->family(), "sequences", "tokens", "ms a step", "draft, ms", "tokens/s");
+    for (const SpeculationResult& s : speculation_) s.print();
+  }
   fmt::print("\n{} ({}, {}); {}; {}; commit {}\nmedian of {}; decode from position {}, {} steps each\n",
              loaded_.directory.filename().string(), loaded_.model->family(), loaded_.checkpoint->formats(),
              loaded_.machine->describe(), describe_host(0).processor, MEGALITH_COMMIT, bench_.repeat, bench_.position,
              bench_.steps);
 }
 
-void Bench::check_flags() const {
-  const int64_t positions = std::max(position + steps, prompt);
+// The lengths that were asked for.
+std::vector<int> Bench::lengths(int block) const {
+  std::vector<int> all = acceptance;
+  for (int n = 1; acceptance.empty() && n <= block; ++n) all.push_back(n);
+  const int most = *std::max_element(all.begin(), all.end());
+  if (most <= block) return all;
+  throw Error({.where = "--acceptance",
+               .expected = fmt::format("at most {}, the rows of a block", block),
+               .found = fmt::format("{}", most),
+               .next = {}});
+}
+
+void Bench::check_flags(bool drafted) const {
+  if (!acceptance.empty() && !drafted) {
+    throw Error(
+        {.where = "--acceptance", .expected = "a draft", .found = "none", .next = "Give one: --draft DIRECTORY."});
+  }
+  const int64_t each = drafted ? kMaxBlock : 1;  // the most tokens of a step; of these steps, one is not timed
+  const int64_t positions = std::max<int64_t>(position + (steps + (drafted ? 2 : 0)) * each, prompt);
   if (positions <= machine.context) return;
   throw Error({.where = "--context",
                .expected = fmt::format("at least {} for these steps", positions),
@@ -176,9 +296,22 @@ void Bench::check_flags() const {
 
 void Bench::print_profile(const LoadedModel& loaded, int n) const {
   Machine& m = *loaded.machine;
-  Profile result(m.program(), {.sequences = n, .rows_each = 1, .context = position + 1}, m.options().threads);
+  Profile result(m.program(), {.sequences = n, .rows_each = 1, .context = position + 1, .draft = false},
+                 m.options().threads);
   for (int i = 0; i < steps; ++i) result.add(traced_decode(m, loaded.model->vocabulary(), n, position + i));
   fmt::print("\na step of {} sequence{}, mean of {}\n{}", n, n == 1 ? "" : "s", steps, result.table());
+}
+
+void Bench::print_profile(const LoadedModel& loaded, const BlockSteps& how) const {
+  Machine& m = *loaded.machine;
+  CostArgs args = {.sequences = how.sequences, .rows_each = how.rows, .context = position + how.rows};
+  std::vector<std::vector<TaskSpan>> spans;
+  for (int i = 0; i < steps; ++i) spans.push_back(traced_blocks(m, loaded.model->vocabulary(), how, position));
+  args.experts = experts_of_step(m);
+  Profile result(m.program(), args, m.options().threads);
+  for (const auto& step : spans) result.add(step);
+  fmt::print("\na step of {} sequence{} with a block of {} rows and a draft, mean of {}\n{}", how.sequences,
+             how.sequences == 1 ? "" : "s", how.rows, steps, result.table());
 }
 
 void Bench::write_trace(const LoadedModel& loaded) const {
@@ -190,9 +323,11 @@ void Bench::write_trace(const LoadedModel& loaded) const {
 }
 
 void Bench::run() const {
-  check_flags();
   LoadOptions options = machine.load_options(model, max_sequences());
-  options.machine.max_rows = std::max(options.machine.max_rows, prompt);
+  draft.apply(model, options);
+  check_flags(options.draft.has_value());
+  const int rows = max_sequences() * (options.draft ? kMaxBlock : 1);
+  options.machine.max_rows = std::max({options.machine.max_rows, prompt, rows});
   const LoadedModel loaded = open_model(model, machine, options);
   Measurements measurements(*this, loaded);
   for (int i = 0; i < repeat; ++i) measurements.round();
@@ -203,6 +338,9 @@ void Bench::run() const {
   }
   if (profile) {
     for (const int n : sequences) print_profile(loaded, n);
+    if (const int block = loaded.machine->program().block; block > 0) {
+      print_profile(loaded, {.sequences = 1, .rows = block, .kept = block, .draft = true});
+    }
   }
   if (!trace.empty()) write_trace(loaded);
 }
@@ -214,6 +352,11 @@ void add_bench(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("bench", "measure speed beside what memory and arithmetic allow");
   bench->model.add_model(*sub);
   bench->machine.add(*sub);
+  bench->draft.add_draft(*sub);
+  sub->add_option("--acceptance", bench->acceptance,
+                  "with a draft: how many tokens of a block are kept, whatever is right: 1,4,6 (default: every number)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, kMaxBlock));
   sub->add_option("--sequences", bench->sequences, "numbers of sequences to decode together: 1,2,4,8")
       ->delimiter(',')
       ->capture_default_str()

@@ -52,7 +52,7 @@ std::filesystem::path ModelOptions::directory() const {
   return resolve_model(model, revision.empty() ? std::nullopt : std::optional(revision), combined_environment());
 }
 
-void DraftFlags::add(CLI::App& app) {
+void DraftFlags::add_draft(CLI::App& app) {
   auto* named = app.add_option("--draft", draft,
                                "the draft model: a directory, or org/name from the hub's cache (default: the one that is known "
                                "for the model, where it is there)");
@@ -62,6 +62,10 @@ void DraftFlags::add(CLI::App& app) {
                  "rows of a block, the newest token and its guesses; auto takes as many, or none, as give most tokens a second")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto"}) | CLI::Range(1, kMaxBlock));
+}
+
+void DraftFlags::add(CLI::App& app) {
+  add_draft(app);
   app.add_option("--fixed-acceptance-length", fixed_acceptance,
                  "tokens that each step gives, whatever is right: for measurements, the text is not the model's")
       ->check(CLI::Range(1, kMaxBlock));

@@ -36,6 +36,7 @@ struct DraftFlags {
   int steps_per_call = 1;
 
   void add(CLI::App& app);
+  void add_draft(CLI::App& app);  // of these, only which draft, and how many rows
   // Adds what is loaded to the options: the draft that was asked for, or the one that is known for the model. Says so where
   // a known one is not there.
   void apply(const ModelOptions& model, LoadOptions& options) const;

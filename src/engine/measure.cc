@@ -21,16 +21,33 @@ int32_t token_at(int64_t vocabulary, int64_t sequence, int64_t position) {
   return static_cast<int32_t>((sequence * 7919 + position * 104729 + 17) % vocabulary);
 }
 
-void add_tokens(StepArgs& step, int64_t vocabulary, int sequence, int position, int rows) {
+std::vector<int32_t> tokens_at(int64_t vocabulary, int sequence, int position, int rows) {
   std::vector<int32_t> tokens;
   for (int i = 0; i < rows; ++i) tokens.push_back(token_at(vocabulary, sequence, position + i));
-  step.add_run(sequence, position, tokens);
+  return tokens;
+}
+
+void add_tokens(StepArgs& step, int64_t vocabulary, int sequence, int position, int rows) {
+  step.add_run(sequence, position, tokens_at(vocabulary, sequence, position, rows));
   step.choose(static_cast<int32_t>(step.rows.size()) - 1, {});
 }
 
 StepArgs decode_step(int64_t vocabulary, int sequences, int position) {
   StepArgs step;
   for (int sequence = 0; sequence < sequences; ++sequence) add_tokens(step, vocabulary, sequence, position, 1);
+  return step;
+}
+
+// With `replay`, the step follows another one at `position` - kept.
+StepArgs block_step(int64_t vocabulary, const BlockSteps& how, int position, bool replay) {
+  StepArgs step;
+  for (int sequence = 0; sequence < how.sequences; ++sequence) {
+    const int32_t first = step.add_run(sequence, position, tokens_at(vocabulary, sequence, position, how.rows),
+                                       replay ? how.kept : 0, true);
+    for (int row = 0; row < how.rows; ++row) step.choose(first + row, {});
+    step.runs.back().draft = how.draft;
+    step.runs.back().forced = how.kept - 1;
+  }
   return step;
 }
 
@@ -62,6 +79,18 @@ DecodeTime time_decode(Machine& machine, int64_t vocabulary, int sequences, int 
     sum.experts += experts_of_step(machine);
   }
   return {sum.seconds / steps, sum.experts / steps};
+}
+
+DecodeTime time_blocks(Machine& machine, int64_t vocabulary, const BlockSteps& how, int position, int steps) {
+  fill(machine, vocabulary, how.sequences, position);
+  machine.run(block_step(vocabulary, how, position, false));
+  DecodeTime sum;
+  for (int i = 1; i <= steps; ++i) {
+    sum.seconds += seconds_of(machine, block_step(vocabulary, how, position + i * how.kept, true));
+    if (how.draft) sum.draft_s += machine.draft_seconds();
+    sum.experts += experts_of_step(machine);
+  }
+  return {sum.seconds / steps, sum.experts / steps, sum.draft_s / steps};
 }
 
 double experts_of_step(const Machine& machine) {
@@ -96,14 +125,22 @@ std::vector<TaskSpan> traced_decode(Machine& machine, int64_t vocabulary, int se
   return spans;
 }
 
+std::vector<TaskSpan> traced_blocks(Machine& machine, int64_t vocabulary, const BlockSteps& how, int position) {
+  std::vector<TaskSpan> spans;
+  machine.run(block_step(vocabulary, how, position, false));
+  machine.run(block_step(vocabulary, how, position + how.kept, true), &spans);
+  return spans;
+}
+
 double decode_bytes(const Program& program, int sequences, int position, double experts) {
-  const Cost cost =
-      program_cost(program, {.sequences = sequences, .rows_each = 1, .context = position + 1, .experts = experts});
+  const Cost cost = program_cost(
+      program, {.sequences = sequences, .rows_each = 1, .context = position + 1, .experts = experts, .draft = false});
   return static_cast<double>(cost.memory_bytes()) * program.ranks;
 }
 
 double prefill_flops(const Program& program, int rows) {
-  return program_cost(program, {.sequences = 1, .rows_each = rows, .context = rows}).flops * program.ranks;
+  return program_cost(program, {.sequences = 1, .rows_each = rows, .context = rows, .draft = false}).flops *
+         program.ranks;
 }
 
 }  // namespace megalith

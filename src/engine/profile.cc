@@ -11,10 +11,14 @@ namespace megalith {
 
 namespace {
 
-// "L3 mlp.down_proj" → "mlp.down_proj".
+constexpr std::string_view kDraftPlace = "draft ";
+
+// "L3 mlp.down_proj" → "mlp.down_proj", "draft L3 mlp.down_proj" → "draft mlp.down_proj".
 std::string without_layer(const std::string& label) {
-  const size_t space = label.find(' ');
-  return label.size() > 1 && label[0] == 'L' && space != std::string::npos ? label.substr(space + 1) : label;
+  const size_t layer = label.starts_with(kDraftPlace) ? kDraftPlace.size() : 0;
+  const size_t space = label.find(' ', layer);
+  if (layer == label.size() || label[layer] != 'L' || space == std::string::npos) return label;
+  return label.substr(0, layer) + label.substr(space + 1);
 }
 
 double end_of(const std::vector<TaskSpan>& step) {
@@ -29,7 +33,8 @@ Profile::Profile(const Program& program, const CostArgs& args, int workers) : pr
   for (const Op& op : program.ops) {
     const std::string kind(op_info(op.kind).name);
     const std::string where = without_layer(op.label);
-    Line& line = lines_[where == kind ? kind : kind + " " + where];
+    const std::string name = where == kind ? kind : kind + " " + where;
+    Line& line = lines_[idle(program, op, args) ? "draft, without rows" : name];
     const int ranks = op.once() ? 1 : program.ranks;
     line.bytes += static_cast<double>(op_cost(program, op, args).memory_bytes()) * ranks;
     ++line.ops;

@@ -7,7 +7,7 @@ namespace megalith {
 
 namespace {
 
-// One row of each sequence is chosen, the logits of its last token, and one draft block follows it.
+// One row of each sequence is chosen, the logits of its last token.
 int64_t rows_of(const Program& program, Value v, const CostArgs& args) {
   switch (program.info(v).rows) {
     case Rows::all: return args.rows();
@@ -107,8 +107,14 @@ Cost& Cost::operator+=(const Cost& other) {
   return *this;
 }
 
+bool idle(const Program& program, const Op& op, const CostArgs& args) {
+  const Rows rows = program.rows_of(op);
+  return !args.draft && (rows == Rows::draft || rows == Rows::blocks);
+}
+
 Cost op_cost(const Program& program, const Op& op, const CostArgs& args) {
   Cost cost;
+  if (idle(program, op, args)) return cost;
   for (const int index : op.weights) {
     const Weight& w = program.weights[static_cast<size_t>(index)];
     if (looked_up(op)) {
@@ -130,7 +136,7 @@ int64_t streamed_bytes(const Program& program, const CostArgs& args) {
   std::vector<bool> counted(program.weights.size());
   int64_t bytes = 0;
   for (const Op& op : program.ops) {
-    if (looked_up(op)) continue;
+    if (looked_up(op) || idle(program, op, args)) continue;
     const double share = chosen_share(program, op, args);
     for (const int index : op.weights) {
       if (counted[static_cast<size_t>(index)]) continue;

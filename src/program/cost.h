@@ -14,6 +14,7 @@ struct CostArgs {
   int64_t context = 2048;
   // How many different experts of a layer the rows choose; 0: what is expected where each row chooses as if by lot.
   double experts = 0;
+  bool draft = true;  // a draft block follows each sequence, where the program has a draft
   int64_t rows() const { return sequences * rows_each; }
 };
 
@@ -30,6 +31,8 @@ struct Cost {
   int64_t memory_bytes() const { return weight_bytes + state_bytes; }
 };
 
+// True where an op has no rows: of a draft, in a step that has none.
+bool idle(const Program& program, const Op& op, const CostArgs& args);
 Cost op_cost(const Program& program, const Op& op, const CostArgs& args);
 // Bytes of the weights that a step streams, each counted once however many ranks share it; of experts, the chosen ones.
 int64_t streamed_bytes(const Program& program, const CostArgs& args = {});

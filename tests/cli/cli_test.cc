@@ -220,7 +220,7 @@ TEST(Check, RefusesWhatDoesNotFitIntoMemoryWithTheNumbers) {
 }
 
 TEST(Bench, JsonHasTheMachinesLimitsAndTheShareOfThem) {
-  const Result r = run("bench --repeat 1 --steps 2 --sequences 1,3 --prompt-rows 32 --json --quiet", "", false);
+  const Result r = run("bench --no-draft --repeat 1 --steps 2 --sequences 1,3 --prompt-rows 32 --json --quiet", "", false);
   ASSERT_EQ(r.status, 0) << r.out;
   const auto json = nlohmann::json::parse(r.out);
   EXPECT_GT(json["bandwidth_gb_s"].get<double>(), 0);
@@ -241,10 +241,55 @@ TEST(Bench, JsonHasTheMachinesLimitsAndTheShareOfThem) {
   }
 }
 
+std::string pair_of_models() { return fmt::format("{} --draft {}", model(), test_data("qwen-a/draft").string()); }
+
+TEST(Bench, JsonHasStepsOfEveryAcceptanceLengthBesidePlainOnes) {
+  const Result r = run("bench --repeat 1 --steps 2 --sequences 1,3 --prompt-rows 0 --json --quiet " + pair_of_models(), "", false);
+  ASSERT_EQ(r.status, 0) << r.out;
+  const auto json = nlohmann::json::parse(r.out);
+  const auto& speculation = json["speculation"];
+  EXPECT_EQ(speculation["draft"], "draft");
+  EXPECT_EQ(speculation["family"], "dflash2");
+  EXPECT_EQ(speculation["block"], 8);
+  EXPECT_EQ(speculation["sequences"], 1);
+  EXPECT_EQ(speculation["together"]["sequences"], 3);
+  for (const auto& sweep : {speculation, speculation["together"]}) {
+    for (const char* field : {"plain_tokens_per_s", "verify_ms", "step_ratio"}) EXPECT_GT(sweep[field].get<double>(), 0) << field;
+    ASSERT_EQ(sweep["forced"].size(), 8u);
+    for (int i = 0; i < 8; ++i) {
+      const auto& line = sweep["forced"][static_cast<size_t>(i)];
+      const double ms = line["ms_per_step"];
+      EXPECT_EQ(line["acceptance_length"], i + 1);
+      EXPECT_GT(line["draft_ms_per_step"].get<double>(), 0);
+      EXPECT_LT(line["draft_ms_per_step"].get<double>(), ms);
+      EXPECT_NEAR(line["tokens_per_s"].get<double>() * ms, 1e3 * (i + 1) * sweep["sequences"].get<int>(), 1e-6);
+      EXPECT_GT(line["speed_up"].get<double>(), 0);
+    }
+  }
+  // Plain steps are counted without the draft's bytes.
+  const Result plain = run("bench --repeat 1 --steps 2 --sequences 1 --prompt-rows 0 --json --quiet " + model(), "", false);
+  const auto streamed = [](const nlohmann::json& j) { return j["settings"]["streamed_bytes"].get<double>(); };
+  const auto without = nlohmann::json::parse(plain.out);
+  EXPECT_FALSE(without.contains("speculation"));
+  EXPECT_GE(streamed(json), streamed(without));
+  EXPECT_LT(streamed(json), 1.2 * streamed(without));
+}
+
+TEST(Bench, AcceptanceLengthsAreChosenAndCheckedAndTheProfileHasTheDraft) {
+  const std::string bench = "bench --repeat 1 --steps 1 --sequences 1 --prompt-rows 0 --acceptance ";
+  const Result r = run(bench + "6,2 --profile --draft-width 6 " + pair_of_models());
+  ASSERT_EQ(r.status, 0) << r.out;
+  for (const char* text : {"blocks of 6 rows", "of plain", "without a draft in it", "matmul draft mlp.down_proj"}) {
+    EXPECT_THAT(r.out, HasSubstr(text));
+  }
+  EXPECT_THAT(run(bench + "7 --draft-width 6 " + pair_of_models()).out, HasSubstr("at most 6"));
+  EXPECT_THAT(run(bench + "1 " + model()).out, HasSubstr("expected a draft"));
+}
+
 TEST(Bench, ProfileNamesOpsAndTraceIsWrittenWhole) {
   const Scratch directory;
   const auto trace = directory / "trace.json";
-  const Result r = run(fmt::format("bench --repeat 1 --steps 2 --sequences 1 --prompt-rows 0 --profile --trace {}", trace.string()));
+  const Result r = run(fmt::format("bench --no-draft --repeat 1 --steps 2 --sequences 1 --prompt-rows 0 --profile --trace {}", trace.string()));
   ASSERT_EQ(r.status, 0) << r.out;
   EXPECT_THAT(r.out, HasSubstr("matmul mlp.down_proj"));
   EXPECT_FALSE(nlohmann::json::parse(file_text(trace))["traceEvents"].empty());
@@ -252,7 +297,7 @@ TEST(Bench, ProfileNamesOpsAndTraceIsWrittenWhole) {
 }
 
 TEST(Chat, TellsItsShareOfTheMemorysSpeed) {
-  const Result r = run("chat --prompt hello --max-tokens 5");
+  const Result r = run("chat --no-draft --prompt hello --max-tokens 5");
   EXPECT_EQ(r.status, 0);
   EXPECT_THAT(r.out, HasSubstr("that memory gives"));
 }

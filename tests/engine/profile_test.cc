@@ -85,6 +85,38 @@ TEST(Profile, LinesOfAllLayersAreJoinedAndTheirBytesAreTheProgramsBytes) {
   EXPECT_THAT(table, HasSubstr(human_bytes(bytes)));
 }
 
+// The draft's matrices are in no step that asks for no draft; what the context passes through is.
+TEST(Measure, PlainStepsOfAPairCountTheContextAndNotTheDraft) {
+  const Loaded alone = load(1, 1);
+  const Loaded pair = load_pair(test_data("qwen-a/target"), test_data("qwen-a/draft"), 1,
+                                {.threads = 1, .max_rows = 32, .max_sequences = 2, .context = 64});
+  const Program& program = pair.machine->program();
+  const int64_t fc = 128 * 3 * 128, keys_and_values = 2 * 2 * 256 * 128, norms = 128 + 2 * 32;
+  const int64_t without = streamed_bytes(program, {.draft = false});
+  EXPECT_EQ(without - streamed_bytes(alone.machine->program()), 2 * (fc + keys_and_values + norms));
+  EXPECT_GT(streamed_bytes(program), without);
+  EXPECT_LT(decode_bytes(program, 1, 5), static_cast<double>(program_cost(program, {.context = 6}).memory_bytes()));
+
+  Profile plain(program, {.context = 6, .draft = false}, 1), drafted(program, {.rows_each = 8, .context = 13}, 1);
+  const int64_t vocabulary = pair.model->vocabulary();
+  plain.add(traced_decode(*pair.machine, vocabulary, 1, 5));
+  drafted.add(traced_blocks(*pair.machine, vocabulary, {.rows = 8, .kept = 6, .draft = true}, 5));
+  EXPECT_THAT(plain.table(), HasSubstr("draft, without rows"));
+  EXPECT_THAT(plain.table(), testing::Not(HasSubstr("matmul draft mlp.down_proj")));
+  EXPECT_THAT(drafted.table(), HasSubstr("matmul draft mlp.down_proj"));
+}
+
+TEST(Measure, BlocksAreTimedWithTheirDraftsAndWithout) {
+  const Loaded pair = load_pair(test_data("qwen-a/target"), test_data("qwen-a/draft"), 1,
+                                {.threads = 1, .max_rows = 32, .max_sequences = 2, .context = 64});
+  for (const bool draft : {false, true}) {
+    const DecodeTime time = time_blocks(*pair.machine, pair.model->vocabulary(),
+                                        {.sequences = 2, .rows = 8, .kept = 8, .draft = draft}, 4, 3);
+    EXPECT_GT(time.seconds, time.draft_s);
+    EXPECT_EQ(time.draft_s > 0, draft);
+  }
+}
+
 TEST(Measure, SpreadIsMedianLeastAndMost) {
   EXPECT_EQ(spread_of({3, 1, 2}).median, 2);
   EXPECT_EQ(spread_of({4, 1, 2, 3}).median, 2.5);
