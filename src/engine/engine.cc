@@ -161,8 +161,14 @@ void Engine::add_rows_of(Sequence& sequence, Id id, int64_t rows) {
   chosen_.push_back(id);
   Run& run = step_.runs.back();
   run.forced = speculation_.forced;
-  run.draft = speculation_.width > 1 && !speculation_.drafter &&
-              (!speculation_.automatic || chooser_.best(sequence.pace, others_of(sequence), times_) > 1);
+  // The next step must have room for a guess beside its own token.
+  const int64_t after = sequence.request.max_tokens - static_cast<int64_t>(sequence.generation.tokens.size()) - 1;
+  run.draft = speculation_.width > 1 && !speculation_.drafter && after > 1;
+  if (run.draft && speculation_.automatic) {
+    // Decided with the draft, so that what was paid for is used.
+    sequence.width = chooser_.best(sequence.pace, others_of(sequence), times_);
+    run.draft = sequence.width > 1;
+  }
   if (!run.draft) return;
   drafting_.push_back(id);
   sequence.drafted_way = way_of_guessing(sequence);
@@ -195,7 +201,7 @@ std::vector<int32_t> Engine::guesses_for(Sequence& sequence, int64_t most) {
   std::vector<int32_t> guesses = std::exchange(sequence.drafted, {});
   sequence.way = sequence.drafted_way;
   if (speculation_.automatic && !guesses.empty()) {
-    most = std::min<int64_t>(most, chooser_.best(sequence.pace, others_of(sequence), times_) - 1);
+    most = std::min<int64_t>(most, sequence.width - 1);
   }
   if (static_cast<int64_t>(guesses.size()) > most) guesses.resize(static_cast<size_t>(most));
   return guesses;

@@ -73,6 +73,7 @@ class Engine {
     int32_t replay = 0;  // of these, the last ones that wait to become permanent (Run)
     std::vector<int32_t> guesses;  // of the block in this step
     std::vector<int32_t> drafted;  // by the program, in the step before
+    int width = 1;                 // of the block that they are for, where it is automatic
     // How these and those were guessed: 0 with noise, 1 the likeliest.
     int way = 0, drafted_way = 0;
     WayChooser ways;

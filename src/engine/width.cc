@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kNew = 0.2;       // weight of a new time
 constexpr double kOutlier = 3;     // a time beyond this multiple of the known one counts as this much
-constexpr double kFade = 0.97;     // of older blocks, with each new one
+constexpr double kFade = 0.95;     // of older blocks, with each new one
 constexpr double kShare = 0.02;    // of plain decoding's time may be lost by trying
 constexpr int64_t kAhead = 256;    // tokens that a text is taken to have at least
 constexpr int64_t kLeastBlocks = 3;  // before acceptance is believed
@@ -21,7 +21,9 @@ constexpr int64_t kTryOther = 24;    // blocks between tries of the less good wa
 void StepTimes::add(int64_t rows, bool drafted, double seconds) {
   const auto [found, fresh] = seen_[drafted].try_emplace(rows, seconds);
   double& known = found->second;
-  if (!fresh) known += kNew * (std::min(seconds, kOutlier * known) - known);
+  if (fresh) return;
+  const bool was_held_up = seconds * kOutlier < known;  // the steps before
+  known = was_held_up ? seconds : known + kNew * (std::min(seconds, kOutlier * known) - known);
 }
 
 std::optional<double> StepTimes::at(int64_t rows, bool drafted) const {
@@ -37,7 +39,7 @@ std::optional<double> StepTimes::at(int64_t rows, bool drafted) const {
 
 void Pace::add(int64_t guesses, int64_t right, double seconds, double plain) {
   tokens_ += right + 1;
-  lost_ += seconds - static_cast<double>(right + 1) * plain;
+  lost_ = std::max(lost_ + seconds - static_cast<double>(right + 1) * plain, 0.0);
   if (guesses == 0) return;
   ++blocks_;
   const auto size = static_cast<size_t>(guesses);
@@ -82,16 +84,21 @@ void WayChooser::add(int way, int64_t right) {
   right_[way] = right_[way] * kFade + static_cast<double>(right);
 }
 
-bool WidthChooser::may_try(const Pace& pace, double plain, double drafted) const {
+bool WidthChooser::may_try(const Pace& pace, double plain, double loss) const {
   const auto tokens = static_cast<double>(std::max(pace.tokens(), kAhead));
-  return std::max(pace.lost(), 0.0) + drafted <= kShare * tokens * plain;
+  return pace.lost() + loss <= kShare * tokens * plain;
 }
 
 int WidthChooser::best(const Pace& pace, const Others& others, const StepTimes& times) const {
   const auto plain = times.at(others.rows + 1, false);
   if (!plain) return 1;
-  const double drafted = times.at(others.rows + most_, true).value_or(*plain);
-  if (pace.blocks() < kLeastBlocks) return pace.lost() <= 0 || may_try(pace, *plain, drafted) ? most_ : 1;
+  // Of a try that gives nothing: the step that guesses, and the one that verifies.
+  const double guess = times.at(others.rows + 1, true).value_or(*plain);
+  const double verify = times.at(others.rows + most_, true).value_or(*plain);
+  const double loss = guess + verify - 2 * *plain;
+  const bool may = may_try(pace, *plain, loss);
+  if (pace.blocks() < kLeastBlocks && (pace.lost() <= 0 || may)) return most_;
+  if (pace.blocks() == 0) return 1;
   int best = 1;
   double best_rate = (others.tokens + 1) / *plain;
   for (int width = 2; width <= most_; ++width) {
@@ -101,7 +108,7 @@ int WidthChooser::best(const Pace& pace, const Others& others, const StepTimes& 
       best_rate = rate;
     }
   }
-  return best == 1 && may_try(pace, *plain, drafted) ? most_ : best;
+  return best == 1 && may ? most_ : best;
 }
 
 }  // namespace megalith

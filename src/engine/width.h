@@ -44,7 +44,8 @@ class Pace {
   double expected(int64_t width) const;
   int64_t tokens() const { return tokens_; }
   int64_t blocks() const { return blocks_; }
-  double lost() const { return lost_; }  // seconds, against plain decoding
+  // Seconds, against plain decoding; what was gained before does not count.
+  double lost() const { return lost_; }
 
  private:
   int64_t tokens_ = 0, blocks_ = 0;
@@ -66,7 +67,7 @@ class WidthChooser {
   int best(const Pace& pace, const Others& others, const StepTimes& times) const;
 
  private:
-  bool may_try(const Pace& pace, double plain, double drafted) const;
+  bool may_try(const Pace& pace, double plain, double loss) const;
 
   const int most_;
 };

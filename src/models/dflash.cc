@@ -71,6 +71,7 @@ void read_taps(const Fields& inner, const Fields& root, Config& c) {
   for (const int64_t layer : layers) {
     if (layer < 0 || layer >= (1 << 20)) throw place.error("target_layer_ids", "indices of layers");
     c.shape.taps.push_back(layer + 1);  // streams are those that enter layers
+    c.shape.tap_offset = 1;
   }
 }
 

@@ -26,6 +26,7 @@ void read_yarn(const Fields& rope, int64_t max_positions, Rope& how) {
   how.yarn.factor = positive(rope, "factor", static_cast<double>(max_positions) / how.yarn.original);
   how.yarn.beta_fast = positive(rope, "beta_fast", 32);
   how.yarn.beta_slow = positive(rope, "beta_slow", 1);
+  if (!rope.flag("truncate", true)) throw rope.error("truncate", "true");
   const double both = rope.has("mscale") && rope.has("mscale_all_dim")
                           ? sharpness(how.yarn.factor, rope.number("mscale")) /
                                 sharpness(how.yarn.factor, rope.number("mscale_all_dim"))
@@ -38,6 +39,7 @@ void read_rope(const Fields& fields, DraftShape& s) {
   const Fields rope = fields.has(name) ? fields.object(name) : fields;
   s.rope = {1, s.head_dim, s.head_dim, rope.number("rope_theta", fields.number("rope_theta", 10000))};
   if (!(s.rope.theta > 1)) throw rope.error("rope_theta", "a number above 1");
+  if (rope.number("partial_rotary_factor", 1) != 1) throw rope.error("partial_rotary_factor", "1");
   const std::string type = fields.has(name) ? rope.text("rope_type", rope.text("type", "default")) : "default";
   if (type == "yarn") {
     read_yarn(rope, fields.integer("max_position_embeddings", 1, int64_t{1} << 30, 32768), s.rope);
@@ -84,7 +86,7 @@ void require_same_target(const DraftShape& shape, const Model& target, const std
           shape.mask);
   for (const int64_t tap : shape.taps) {
     require(tap >= 0 && tap <= target.layers(), taps_field, fmt::format("layers of the target, which has {}", target.layers()),
-            tap);
+            tap - shape.tap_offset);
   }
 }
 

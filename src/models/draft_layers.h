@@ -19,6 +19,7 @@ struct DraftShape {
   Rope rope;                            // of one head
   std::vector<AttendBlock> attention;   // of each layer: which rows see what
   std::vector<int64_t> taps;            // indices of DraftInputs::streams
+  int64_t tap_offset = 0;               // of these, beyond the layers that the configuration names
   int64_t block = 0, mask = 0;
 };
 

@@ -28,6 +28,11 @@ void read_attention(const Fields& root, const Fields& layers, DraftShape& s) {
     throw layers.error("layer_types", fmt::format("{} entries, as num_hidden_layers says", s.layers));
   }
   const bool causal = !root.flag("sliding_window_non_causal", false);
+  for (const std::string& type : types) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      throw layers.error("layer_types", "full_attention or sliding_attention for each layer");
+    }
+  }
   for (int64_t i = 0; i < s.layers; ++i) {
     const bool slides = !types.empty() ? types[static_cast<size_t>(i)] == "sliding_attention" : layers.has("sliding_window");
     AttendBlock how;

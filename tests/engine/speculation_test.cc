@@ -1,8 +1,11 @@
 // The law of speculation: whatever is guessed, the text and, after it, all states are those of plain decoding, bit for bit.
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <map>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "engine/engine.h"
 #include "tests/support/golden.h"
@@ -34,6 +37,7 @@ class Dice {
 
 struct Family {
   const char* directory;
+  const char* draft;
   int32_t vocabulary;
   int ranks;
 };
@@ -66,12 +70,13 @@ struct Outcome {
   std::vector<std::vector<float>> states;  // of every state and rank
 };
 
-// All states of a sequence that has had `positions` rows, without the rows that are kept aside.
+// All states of a sequence that has had `positions` rows, without the rows that are kept aside and a draft's own.
 std::vector<std::vector<float>> states_of(const Machine& machine, int slot, int positions) {
   std::vector<std::vector<float>> all;
   const Program& program = machine.program();
   for (int state = 0; state < static_cast<int>(program.states.size()); ++state) {
-    if (program.states[static_cast<size_t>(state)].name.ends_with(".kept")) continue;
+    const std::string& name = program.states[static_cast<size_t>(state)].name;
+    if (name.starts_with("draft.") || name.ends_with(".kept")) continue;
     for (int rank = 0; rank < program.ranks; ++rank) all.push_back(machine.read_state(state, rank, slot, positions));
   }
   return all;
@@ -161,8 +166,110 @@ TEST_P(Law, AmongOtherSequencesEachTextIsTheOneAlone) {
   }
 }
 
+// A target alone, and in one program with a draft: with the draft's own weights, and with random ones.
+struct Machines {
+  Loaded target, trained, random;
+  Machine& drafted(bool own_weights) const { return *(own_weights ? trained : random).machine; }
+  int guesses() const { return trained.draft->guesses(); }
+};
+
+Machines load_machines(const Family& family, int ranks) {
+  const auto target = test_data(family.directory), draft = test_data(family.draft);
+  const RandomWeights noise;
+  return {load_model(target, ranks, options_of(2)), load_pair(target, draft, ranks, options_of(2)),
+          load_pair(target, draft, ranks, options_of(2), false, &noise)};
+}
+
+// Blocks of a random width, or of the one that the engine finds best; guessed in any way.
+Speculation random_speculation(Dice& dice, int guesses) {
+  Speculation how = {.width = static_cast<int>(2 + dice.below(guesses)), .settle = true};
+  how.guessing = static_cast<Guessing>(dice.below(3));
+  how.automatic = dice.below(4) == 0;
+  if (how.automatic) how.width = guesses + 1;
+  return how;
+}
+
+TEST_P(Law, TheProgramsOwnDraftGivesTheTextAndTheStatesOfPlainDecoding) {
+  const Family family = GetParam();
+  for (const int ranks : {1, family.ranks}) {
+    const Machines machines = load_machines(family, ranks);
+    int64_t accepted = 0;
+    for (uint64_t script = 0; script < kScripts / 2; ++script) {
+      Dice dice(9000 + script);
+      const Request request = random_request(dice, family.vocabulary);
+      const Outcome want = plain(*machines.target.machine, family.vocabulary, request);
+      Machine& drafted = machines.drafted(script % 2 == 0);
+      Engine engine(drafted, family.vocabulary, 64, random_speculation(dice, machines.guesses()));
+      const auto id = engine.add(request);
+      engine.run();
+      const Generation& g = engine.generation(id);
+      expect_same(outcome(drafted, g), want, fmt::format("script {}, {} ranks", script, ranks));
+      if (HasFatalFailure()) return;
+      accepted += std::accumulate(g.steps.accepted.begin(), g.steps.accepted.end(), int64_t{0});
+    }
+    EXPECT_GT(accepted, 0) << ranks << " ranks";
+  }
+}
+
+// The states of an ended sequence are in some slot until the next step.
+bool some_slot_has(const Machine& machine, const Outcome& want, const Generation& g) {
+  const auto positions = static_cast<int>(g.prompt.size() + g.tokens.size()) - 1;
+  for (int slot = 0; slot < machine.options().max_sequences; ++slot) {
+    if (std::equal(want.states.begin(), want.states.end(), states_of(machine, slot, positions).begin(),
+                   [](const auto& a, const auto& b) { return same_bits(a, b); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Steps an engine that requests join at random until all have ended, each as it would have alone.
+void expect_each_as_alone(Engine& engine, const Machine& machine, Dice& dice, const std::vector<Request>& requests,
+                          const std::vector<Outcome>& want, const std::string& what) {
+  std::map<Engine::Id, size_t> running;  // which request it is
+  size_t joined = 0;
+  while (joined < requests.size() || !running.empty()) {
+    while (joined < requests.size() && (running.empty() || dice.below(3) == 0)) {
+      running[engine.add(requests[joined])] = joined;
+      ++joined;
+    }
+    engine.step();
+    std::erase_if(running, [&](const auto& one) {
+      const auto& [id, request] = one;
+      const Generation& g = engine.generation(id);
+      if (g.finish == Finish::running) return false;
+      EXPECT_EQ(g.tokens, want[request].tokens) << what << ", request " << request;
+      EXPECT_EQ(g.finish, want[request].finish) << what << ", request " << request;
+      EXPECT_TRUE(some_slot_has(machine, want[request], g)) << what << ", request " << request;
+      return true;
+    });
+  }
+}
+
+TEST_P(Law, AmongOtherSequencesTheProgramsOwnDraftChangesNone) {
+  const Family family = GetParam();
+  for (const int ranks : {1, family.ranks}) {
+    const Machines machines = load_machines(family, ranks);
+    for (uint64_t script = 0; script < (kScripts + 19) / 20; ++script) {
+      Dice dice(7000 + script);
+      std::vector<Request> requests;
+      std::vector<Outcome> want;
+      for (int i = 0; i < 7; ++i) {
+        requests.push_back(random_request(dice, family.vocabulary));
+        want.push_back(plain(*machines.target.machine, family.vocabulary, requests.back()));
+      }
+      Machine& drafted = machines.drafted(script % 2 == 0);
+      const auto rows = static_cast<int>(16 + dice.below(49));  // of a step: blocks are cut where they are few
+      Engine engine(drafted, family.vocabulary, rows, random_speculation(dice, machines.guesses()));
+      expect_each_as_alone(engine, drafted, dice, requests, want, fmt::format("script {}, {} ranks", script, ranks));
+      if (HasFailure()) return;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Law,
-                         testing::Values(Family{"qwen-a/target", 1024, 4}, Family{"kimi-a/target", 512, 2}),
+                         testing::Values(Family{"qwen-a/target", "qwen-a/draft", 1024, 4},
+                                         Family{"kimi-a/target", "kimi-a/draft", 512, 2}),
                          [](const auto& info) { return std::string(info.index == 0 ? "Qwen" : "Kimi"); });
 
 TEST(Speculation, RightGuessesTakeOneStepForABlock) {

@@ -35,9 +35,9 @@ inline Loaded load_model(const std::filesystem::path& directory, int ranks, cons
   return loaded;
 }
 
-// With the draft of another directory, for blocks of all that it guesses.
+// With the draft of another directory, for blocks of all that it guesses. `draft_weights`: in place of its own.
 inline Loaded load_pair(const std::filesystem::path& directory, const std::filesystem::path& draft, int ranks,
-                        const MachineOptions& options, bool hidden = false) {
+                        const MachineOptions& options, bool hidden = false, const TapeSource* draft_weights = nullptr) {
   Loaded loaded;
   loaded.checkpoint = std::make_unique<Checkpoint>(directory);
   loaded.draft_checkpoint = std::make_unique<Checkpoint>(draft);
@@ -53,7 +53,8 @@ inline Loaded load_pair(const std::filesystem::path& directory, const std::files
   check_tensors(*loaded.draft_checkpoint, weights_of(program.weights, true),
                 [&](const std::string& name) { return loaded.draft->ignores(name); });
   loaded.machine = make_cpu_machine(std::move(program), options);
-  loaded.machine->load(PairTape(CheckpointTape(*loaded.checkpoint), CheckpointTape(*loaded.draft_checkpoint)), nullptr);
+  const CheckpointTape own(*loaded.draft_checkpoint);
+  loaded.machine->load(PairTape(CheckpointTape(*loaded.checkpoint), draft_weights ? *draft_weights : own), nullptr);
   return loaded;
 }
 
