@@ -147,17 +147,11 @@ void DFlash::require_target(const Model& target) const {
 
 void DFlash::build(Builder& b, const DraftInputs& target) const {
   DraftLayers layers(b, c.shape);
-  b.at("draft");
-  const Value context = layers.context(target);
-  for (int64_t i = 0; i < c.shape.layers; ++i) {
-    b.at(fmt::format("draft L{}", i));
-    layers.see_context(i, context);
-  }
-  b.at("draft");
+  layers.see(target);
   const Value accepted = b.accept(target.tokens, {c.shape.block, static_cast<int32_t>(c.shape.mask)});
   Value x = b.embed(target.embedding, Rows::draft, accepted);
   for (int64_t i = 0; i < c.shape.layers; ++i) {
-    b.at(fmt::format("draft L{}", i));
+    layers.at(i);
     const std::string p = fmt::format("layers.{}.", i);
     x = b.add(x, convolved(b, layers, p + "attention_conv", layers.norm(p + "input_layernorm", x),
                            [&](Value n) { return layers.attention(i, n); }));

@@ -129,6 +129,18 @@ Value DraftLayers::norm(const std::string& name, Value x) {
   return b_.rms_norm(x, vector(name + ".weight", {s_.hidden}), Heads::compact(1, s_.hidden), s_.eps, false);
 }
 
+void DraftLayers::at(int64_t layer) { b_.at(fmt::format("draft L{}", layer)); }
+
+void DraftLayers::see(const DraftInputs& target) {
+  b_.at("draft");
+  const Value rows = context(target);
+  for (int64_t layer = 0; layer < s_.layers; ++layer) {
+    at(layer);
+    see_context(layer, rows);
+  }
+  b_.at("draft");
+}
+
 Value DraftLayers::context(const DraftInputs& target) {
   std::vector<Value> taps;
   for (const int64_t tap : s_.taps) taps.push_back(target.streams[static_cast<size_t>(tap)]);

@@ -36,10 +36,9 @@ class DraftLayers {
  public:
   DraftLayers(Builder& b, const DraftShape& shape);
 
-  // The target's context: a row for each of the step's, [hidden].
-  Value context(const DraftInputs& target);
-  // Gives a layer's attention the context's keys and values.
-  void see_context(int64_t layer, Value context);
+  // Gives every layer's attention the keys and values of the target's context: a row for each of the step's.
+  void see(const DraftInputs& target);
+  void at(int64_t layer);  // where the next ops stand
   Value attention(int64_t layer, Value x);  // x: normed rows of draft blocks
   Value mlp(int64_t layer, Value x);
   Value norm(const std::string& name, Value x);
@@ -54,6 +53,8 @@ class DraftLayers {
     int keys, values;
   };
   bool deals(int64_t groups) const { return groups % b_.segments() == 0; }
+  Value context(const DraftInputs& target);
+  void see_context(int64_t layer, Value context);
   Value keys(const std::string& layer, Value x);
   Value values(const std::string& layer, Value x);
   Split heads(int64_t outputs, int64_t groups) const;

@@ -84,17 +84,11 @@ class DSpark : public Draft {
 
 void DSpark::build(Builder& b, const DraftInputs& target) const {
   DraftLayers layers(b, c.shape);
-  b.at("draft");
-  const Value context = layers.context(target);
-  for (int64_t i = 0; i < c.shape.layers; ++i) {
-    b.at(fmt::format("draft L{}", i));
-    layers.see_context(i, context);
-  }
-  b.at("draft");
+  layers.see(target);
   const Value accepted = b.accept(target.tokens, {c.shape.block, static_cast<int32_t>(c.shape.mask)});
   Value x = b.embed(layers.by_token("embed_tokens.weight", c.shape.vocabulary, c.shape.hidden), Rows::draft, accepted);
   for (int64_t i = 0; i < c.shape.layers; ++i) {
-    b.at(fmt::format("draft L{}", i));
+    layers.at(i);
     const std::string p = fmt::format("layers.{}.", i);
     x = b.add(x, layers.attention(i, layers.norm(p + "input_layernorm", x)));
     x = b.add(x, layers.mlp(i, layers.norm(p + "post_attention_layernorm", x)));

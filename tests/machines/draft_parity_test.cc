@@ -227,6 +227,20 @@ TEST(DraftParity, AdvanceMakesATokenTheOneThatIsFollowed) {
   parity_of(std::move(b), kEqual).run(draft_steps(4), {1, 2, 5});
 }
 
+// A draft of nine tokens, each of which is three times as far on among the target's: what follows sees the target's token.
+TEST(DraftParity, AdvanceTurnsTokensOfTheDraftsVocabularyIntoTheTargets) {
+  Builder b(options_of(3), 1);
+  const Draft draft(b, 3);
+  const Value own = b.advance(b.sample(b.pick_row(draft.source(b, "logits", 9), 1)), draft.accepted, b.integers("map", 9));
+  b.output("token", own);
+  b.output("after", b.embed(b.matrix("table", kTokens, 33, {}), Rows::blocks, own));
+  Parity parity = parity_of(std::move(b), kEqual);
+  std::vector<float> twice;
+  for (int i = 0; i < 9; ++i) twice.push_back(2.0f * static_cast<float>(i));
+  parity.weights.set("map", twice);
+  parity.run(draft_steps(3), {1, 3});
+}
+
 // The noise of a draft's own sampling is that of the position that it guesses.
 TEST(DraftParity, SampleOfABlockUsesTheRequestsNoise) {
   Builder b(options_of(4), 1);
