@@ -12,6 +12,7 @@ namespace {
 // Up to this many bytes, looking at all pairs again after each merge beats a heap.
 constexpr size_t kShortBytes = 48;
 constexpr int32_t kNone = -1;
+constexpr size_t kAhead = 16;  // merges whose slots are being fetched while the table is filled
 
 uint64_t pair_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -40,10 +41,15 @@ struct Candidate {
 
 }  // namespace
 
-Bpe::Bpe(const std::array<int32_t, 256>& bytes, const std::vector<Merge>& merges) : bytes_(bytes) {
+Bpe::Bpe(const std::array<int32_t, 256>& bytes, std::span<const Merge> merges) : bytes_(bytes) {
   slots_.resize(std::bit_ceil(merges.size() * 2 + 2));
   shift_ = 64 - std::countr_zero(slots_.size());
-  for (const Merge& merge : merges) {
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Merge& merge = merges[i];
+    if (i + kAhead < merges.size()) {
+      const Merge& later = merges[i + kAhead];
+      __builtin_prefetch(&slots_[hash(pair_of(later.left, later.right)) >> shift_], 1);
+    }
     uint64_t pair = pair_of(merge.left, merge.right);
     slot(pair) = {pair, merge.rank, merge.result};
   }

@@ -4,8 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
+
+#include "base/large_vector.h"
 
 namespace megalith {
 
@@ -21,7 +24,7 @@ class Bpe {
  public:
   // `bytes` are the ids of the 256 one-byte tokens, -1 for bytes without a token; of the merges, the lowest rank is the
   // best. A pair that comes twice has its later rank.
-  Bpe(const std::array<int32_t, 256>& bytes, const std::vector<Merge>& merges);
+  Bpe(const std::array<int32_t, 256>& bytes, std::span<const Merge> merges);
 
   // Appends the ids of a piece: the pair of best rank is merged, the leftmost of equals, until no pair is left.
   // Needs a token for every byte of the piece.
@@ -42,7 +45,7 @@ class Bpe {
   void encode_long(std::string_view piece, std::vector<int32_t>& ids) const;
 
   std::array<int32_t, 256> bytes_;
-  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  LargeVector<Slot> slots_;  // open addressing, a power of two, at most half full
   int shift_ = 0;            // 64 less the logarithm of slots_.size()
 };
 

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
-#include <vector>
+
+#include "base/large_vector.h"
 
 namespace megalith {
 
@@ -19,7 +21,12 @@ class TextMap {
 
   // Whether the text is new; one that is not keeps its id. The map holds a view of it.
   bool insert(std::string_view text, int32_t id);
+  // Begins to fetch what insert() of the text will look at.
+  void prefetch(std::string_view text) const;
   std::optional<int32_t> find(std::string_view text) const;
+  // The ids of several texts, -1 for those that are not there. Their waits for memory overlap, so this is quicker than
+  // one look-up after the other.
+  void find(std::span<const std::string_view> texts, std::span<int32_t> ids) const;
 
  private:
   struct Entry {
@@ -34,8 +41,8 @@ class TextMap {
   // Where a text is, or else would be.
   size_t place(std::string_view text, uint32_t hash) const;
 
-  std::vector<Entry> entries_;
-  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  LargeVector<Entry> entries_;
+  LargeVector<Slot> slots_;  // open addressing, a power of two, at most half full
 };
 
 }  // namespace megalith

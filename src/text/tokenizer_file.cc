@@ -1,6 +1,9 @@
 #include "text/tokenizer_file.h"
 
+#include <optional>
+
 #include <fmt/format.h>
+#include <simdjson.h>
 
 #include "base/error.h"
 
@@ -9,6 +12,7 @@ namespace megalith {
 namespace {
 
 using Json = nlohmann::ordered_json;
+namespace ondemand = simdjson::ondemand;
 
 constexpr std::string_view kDownload = "Download the file again.";
 
@@ -21,7 +25,9 @@ class Reader {
   using string_t = Json::string_t;
   using binary_t = Json::binary_t;
 
-  Reader(TokenizerFile& file, const std::string& name) : file_(file), name_(name) {}
+  // Where the texts of the events outlive them, `kept` is null; else it takes them, and has room for all.
+  Reader(TokenizerFile& file, const std::string& name, std::vector<char>* kept)
+      : file_(file), name_(name), kept_(kept) {}
 
   bool null() { return value(nullptr, "null"); }
   bool boolean(bool flag) { return value(flag, "a boolean"); }
@@ -33,11 +39,12 @@ class Reader {
     return integer(static_cast<int64_t>(std::min(number, kLargest)));
   }
 
-  bool string(string_t& text) {
+  bool string(std::string_view text) {
     if (place_ == Place::merges) return merge(text);
     if (place_ == Place::merge) {
-      if (++parts_ == 2) cut_ = file_.texts.size() - begin_;
-      keep(text);
+      ++parts_;
+      if (parts_ == 1) left_ = keep(text);
+      if (parts_ == 2) right_ = keep(text);
       return true;
     }
     return value(text, "a string");
@@ -53,11 +60,11 @@ class Reader {
     return true;
   }
 
-  bool key(string_t& text) {
+  bool key(std::string_view text) {
     if (place_ == Place::vocabulary) {
       token_ = keep(text);
     } else {
-      key_ = std::move(text);
+      key_ = text;
     }
     return true;
   }
@@ -75,7 +82,6 @@ class Reader {
   bool start_array(size_t) {
     if (place_ == Place::merges) {
       place_ = Place::merge;
-      begin_ = file_.texts.size();
       parts_ = 0;
       return true;
     }
@@ -91,7 +97,7 @@ class Reader {
   bool end_array() {
     if (place_ == Place::merge) {
       if (parts_ != 2) refuse(fmt::format("a list of {}", parts_));
-      file_.merges.push_back({kept_from(begin_), cut_});
+      file_.merges.push_back({left_, right_});
       place_ = Place::merges;
       return true;
     }
@@ -160,21 +166,15 @@ class Reader {
         text.find(' ', blank + 1) != std::string_view::npos) {
       refuse(fmt::format("\"{}\"", text));
     }
-    size_t begin = file_.texts.size();
-    keep(text.substr(0, blank));
-    keep(text.substr(blank + 1));
-    file_.merges.push_back({kept_from(begin), blank});
+    file_.merges.push_back({keep(text.substr(0, blank)), keep(text.substr(blank + 1))});
     return true;
   }
 
   std::string_view keep(std::string_view text) {
-    size_t begin = file_.texts.size();
-    file_.texts.insert(file_.texts.end(), text.begin(), text.end());
-    return kept_from(begin);
-  }
-
-  std::string_view kept_from(size_t begin) const {
-    return std::string_view(file_.texts.data(), file_.texts.size()).substr(begin);
+    if (kept_ == nullptr) return text;
+    size_t begin = kept_->size();
+    kept_->insert(kept_->end(), text.begin(), text.end());
+    return std::string_view(kept_->data(), kept_->size()).substr(begin);
   }
 
   // A value of the wrong kind within the vocabulary or the merges.
@@ -198,23 +198,145 @@ class Reader {
 
   TokenizerFile& file_;
   const std::string& name_;
+  std::vector<char>* kept_;
   Place place_ = Place::rest;
   std::vector<Json*> stack_;  // the open containers of the rest, the innermost last
   const Json* model_ = nullptr;
   std::string key_;
   std::string_view token_;
-  size_t begin_ = 0;  // of the merge being read, in the texts
-  size_t cut_ = 0;    // its left part's length
+  std::string_view left_;  // of the merge being read
+  std::string_view right_;
   size_t parts_ = 0;
 };
+
+// Where simdjson reads, and the texts are views of: the file, with what may be read beyond its end, and the texts that
+// have escapes.
+struct QuickSource {
+  explicit QuickSource(std::string_view json) : size(json.size()) {
+    padded.reserve(size + simdjson::SIMDJSON_PADDING);
+    padded.assign(json.begin(), json.end());
+    padded.resize(size + simdjson::SIMDJSON_PADDING);
+  }
+
+  size_t size;
+  LargeVector<char> padded;
+  ondemand::parser parser;
+};
+
+// Sends the reader the events that sax_parse would, quicker. simdjson_error where the document isn't an object, has a
+// fault, or has something that is better left to sax_parse.
+class Sender {
+ public:
+  explicit Sender(Reader& reader) : reader_(reader) {}
+
+  void send(QuickSource& source) {
+    simdjson::padded_string_view json(source.padded.data(), source.size, source.padded.size());
+    ondemand::document document = source.parser.iterate(json);
+    send(document.get_object());
+    if (document.current_location().error() != simdjson::OUT_OF_BOUNDS) refuse();
+  }
+
+ private:
+  using Type = ondemand::json_type;
+
+  [[noreturn]] static void refuse() { throw simdjson::simdjson_error(simdjson::TAPE_ERROR); }
+
+  void send(ondemand::object object) {
+    reader_.start_object(0);
+    for (ondemand::field field : object) {
+      auto key = plain_text(field.key().raw());
+      reader_.key(key ? *key : std::string_view(field.unescaped_key()));
+      send(field.value());
+    }
+    reader_.end_object();
+  }
+
+  void send(ondemand::value value) {
+    switch (value.type()) {
+      case Type::object:
+        return send(value.get_object());
+      case Type::array:
+        reader_.start_array(0);
+        for (ondemand::value element : value.get_array()) send(element);
+        reader_.end_array();
+        return;
+      case Type::string:
+        return send_string(value);
+      case Type::number:
+        return send(ondemand::number(value.get_number()));
+      case Type::boolean:
+        reader_.boolean(value.get_bool());
+        return;
+      case Type::null:
+        if (!value.is_null()) refuse();
+        reader_.null();
+    }
+  }
+
+  void send(ondemand::number number) {
+    using Kind = ondemand::number_type;
+    switch (number.get_number_type()) {
+      case Kind::floating_point_number:
+        return refuse();  // simdjson 3.0 makes 0 of some that have many digits; they are rare here
+      case Kind::signed_integer:
+        reader_.number_integer(number.get_int64());
+        return;
+      case Kind::unsigned_integer:
+        reader_.number_unsigned(number.get_uint64());
+    }
+  }
+
+  void send_string(ondemand::value value) {
+    auto text = plain_text(value.raw_json_token().data() + 1);
+    if (text) value.get_raw_json_string().value();
+    reader_.string(text ? *text : std::string_view(value.get_string()));
+  }
+
+  // The text that begins there, if it stands for itself, as nearly all do; nothing if it has escapes.
+  static std::optional<std::string_view> plain_text(const char* begin) {
+    const char* at = begin;
+    while (*at != '"' && *at != '\\') ++at;
+    return *at == '"' ? std::optional(std::string_view(begin, at)) : std::nullopt;
+  }
+
+  Reader& reader_;
+};
+
+// Nothing where the file has a fault, which read_exactly() then names, or something that is better left to it.
+std::optional<TokenizerFile> read_quickly(std::string_view json, const std::string& name) {
+  TokenizerFile file;
+  Reader reader(file, name, nullptr);
+  // Memory that is reserved and not used costs nothing, and an entry is seldom shorter.
+  constexpr size_t kBytesAnEntry = 24;
+  file.vocabulary.reserve(json.size() / kBytesAnEntry);
+  file.merges.reserve(json.size() / kBytesAnEntry);
+  auto source = std::make_shared<QuickSource>(json);
+  try {
+    Sender(reader).send(*source);
+  } catch (const simdjson::simdjson_error&) {
+    return std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  file.texts = std::move(source);
+  return file;
+}
+
+TokenizerFile read_exactly(std::string_view json, const std::string& name) {
+  TokenizerFile file;
+  auto texts = std::make_shared<std::vector<char>>();
+  texts->reserve(json.size());  // no text is longer than its JSON, so the views of the entries stay good
+  Reader reader(file, name, texts.get());
+  Json::sax_parse(json.begin(), json.end(), &reader);
+  file.texts = std::move(texts);
+  return file;
+}
 
 }  // namespace
 
 TokenizerFile parse_tokenizer_file(std::string_view json, const std::string& name) {
-  TokenizerFile file;
-  file.texts.reserve(json.size());  // no text is longer than its JSON, so the views of the entries stay good
-  Reader reader(file, name);
-  Json::sax_parse(json.begin(), json.end(), &reader);
+  auto quick = read_quickly(json, name);
+  TokenizerFile file = quick ? std::move(*quick) : read_exactly(json, name);
   if (!file.rest.is_object()) {
     throw Error({.where = name,
                  .expected = "a JSON object",

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <nlohmann/json.hpp>
+
+#include "base/large_vector.h"
 
 namespace megalith {
 
@@ -19,17 +21,15 @@ struct VocabularyEntry {
 
 // From "a b" or ["a", "b"].
 struct MergeEntry {
-  std::string_view joined;  // "ab"
-  size_t cut = 0;           // where the left part ends
-  std::string_view left() const { return joined.substr(0, cut); }
-  std::string_view right() const { return joined.substr(cut); }
+  std::string_view left;
+  std::string_view right;
 };
 
 struct TokenizerFile {
   nlohmann::ordered_json rest;              // all but model.vocab and model.merges
-  std::vector<VocabularyEntry> vocabulary;  // as written, in order
-  std::vector<MergeEntry> merges;
-  std::vector<char> texts;  // of the entries
+  LargeVector<VocabularyEntry> vocabulary;  // as written, in order
+  LargeVector<MergeEntry> merges;
+  std::shared_ptr<const void> texts;  // what the entries are views of
 };
 
 // Error, naming the place, when the text is not JSON or the vocabulary or the merges have not their form.

@@ -18,6 +18,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+constexpr size_t kAhead = 16;           // entries whose places in the map are being fetched
+constexpr size_t kAtOnce = 32;          // merges whose parts are looked up together
 constexpr int64_t kMostGaps = 1 << 16;  // ids without a token, before an id counts as damaged
 
 std::string shown(const Json& value) {
@@ -42,17 +44,24 @@ struct ByteAlphabet {
     }
   }
 
-  // What a token's characters stand for; nothing where one of them is not of the alphabet.
-  std::optional<std::string> bytes(std::string_view token) const {
-    std::string result;
-    for (std::string_view rest = token; !rest.empty();) {
-      Character next = first_character(rest);
-      int byte = next.kind == Character::Kind::whole && next.code < byte_of.size() ? byte_of[next.code] : -1;
-      if (byte < 0) return std::nullopt;
-      result += static_cast<char>(byte);
-      rest.remove_prefix(next.bytes);
+  // Appends what a token's characters stand for. Where one of them is not of the alphabet, nothing, and false.
+  bool append_bytes(std::string_view token, std::string& to) const {
+    const size_t before = to.size();
+    for (size_t i = 0; i < token.size();) {
+      size_t code = static_cast<uint8_t>(token[i++]);
+      // Of the longer characters those of two bytes may be of the alphabet.
+      if (code >= 0xc2 && code < 0xc8 && i < token.size() && (static_cast<uint8_t>(token[i]) & 0xc0) == 0x80) {
+        code = (code & 0x1f) << 6 | (static_cast<uint8_t>(token[i++]) & 0x3f);
+      } else if (code >= 0x80) {
+        code = 0;
+      }
+      if (byte_of[code] < 0) {
+        to.resize(before);
+        return false;
+      }
+      to += static_cast<char>(byte_of[code]);
     }
-    return result;
+    return true;
   }
 };
 
@@ -255,11 +264,14 @@ class Maker {
       }
       tokens_[at] = token;
     };
+    tokens_.reserve(static_cast<size_t>(count_));
     for (const auto& added : added_) {
       put(added.id, {Token::List::added, added.text}, [&] { return fmt::format("added_tokens (\"{}\")", added.text); });
     }
     ids_ = TextMap(file_.vocabulary.size());
-    for (const VocabularyEntry& entry : file_.vocabulary) {
+    for (size_t i = 0; i < file_.vocabulary.size(); ++i) {
+      if (i + kAhead < file_.vocabulary.size()) ids_.prefetch(file_.vocabulary[i + kAhead].text);
+      const VocabularyEntry& entry = file_.vocabulary[i];
       if (is_added(entry)) continue;
       auto path = [&] { return fmt::format("model.vocab[\"{}\"]", entry.text); };
       int32_t id = checked_id(entry.id, path);
@@ -279,11 +291,15 @@ class Maker {
   }
 
   void join_tokens() {
+    tables_.begins.reserve(tokens_.size() + 1);
+    size_t most = 0;
+    for (const Token& token : tokens_) most += token.text.size();
+    tables_.bytes.reserve(most);
     for (const Token& token : tokens_) {
       tables_.begins.push_back(tables_.bytes.size());
       // As the ByteLevel decoder has it, a token outside the alphabet stands for itself.
-      auto bytes = token.list == Token::List::vocabulary ? alphabet_.bytes(token.text) : std::nullopt;
-      tables_.bytes += bytes ? std::string_view(*bytes) : token.text;
+      bool bytes = token.list == Token::List::vocabulary && alphabet_.append_bytes(token.text, tables_.bytes);
+      if (!bytes) tables_.bytes += token.text;
     }
     tables_.begins.push_back(tables_.bytes.size());
   }
@@ -295,28 +311,48 @@ class Maker {
       bool in_utf8 = byte != 0xc0 && byte != 0xc1 && byte < 0xf5;
       if (in_utf8 && bytes[byte] < 0) damaged("model.vocab", fmt::format("a token for byte {:#04x}", byte), "none");
     }
-    std::vector<Merge> merges;
+    LargeVector<Merge> merges;
     merges.reserve(file_.merges.size());
+    std::array<std::string_view, 2 * kAtOnce> parts;
+    std::array<int32_t, 2 * kAtOnce> ids;
     int32_t result = -1;
     for (size_t i = 0; i < file_.merges.size(); ++i) {
+      const size_t at = i % kAtOnce;
+      if (at == 0) {
+        const size_t count = std::min(file_.merges.size() - i, kAtOnce);
+        for (size_t j = 0; j < count; ++j) {
+          parts[2 * j] = file_.merges[i + j].left;
+          parts[2 * j + 1] = file_.merges[i + j].right;
+        }
+        ids_.find(std::span(parts).first(2 * count), ids);
+      }
       const MergeEntry& entry = file_.merges[i];
-      int32_t left = merge_id(entry.left(), i);
-      int32_t right = merge_id(entry.right(), i);
+      int32_t left = ids[2 * at];
+      int32_t right = ids[2 * at + 1];
+      if (left < 0) not_in_vocabulary(entry.left, i);
+      if (right < 0) not_in_vocabulary(entry.right, i);
       // Nearly every merge makes the token that follows the one before it; to see that is quicker than to look it up.
-      result = in_vocabulary(result + 1, entry.joined) ? result + 1 : merge_id(entry.joined, i);
+      result = is_result(result + 1, entry) ? result + 1 : merge_id(std::string(entry.left).append(entry.right), i);
       merges.push_back({left, right, result, static_cast<int32_t>(i)});
     }
     tables_.bpe.emplace(bytes, merges);
     read_ignore_merges();
   }
 
-  bool in_vocabulary(int32_t id, std::string_view text) const {
+  bool is_result(int32_t id, const MergeEntry& merge) const {
     auto at = static_cast<size_t>(id);
-    return at < tokens_.size() && tokens_[at].list == Token::List::vocabulary && tokens_[at].text == text;
+    if (at >= tokens_.size() || tokens_[at].list != Token::List::vocabulary) return false;
+    std::string_view text = tokens_[at].text;
+    return text.size() == merge.left.size() + merge.right.size() && text.starts_with(merge.left) &&
+           text.ends_with(merge.right);
   }
 
   int32_t merge_id(std::string_view token, size_t merge) const {
     if (auto id = ids_.find(token)) return *id;
+    not_in_vocabulary(token, merge);
+  }
+
+  [[noreturn]] void not_in_vocabulary(std::string_view token, size_t merge) const {
     damaged(fmt::format("model.merges[{}]", merge), "tokens of model.vocab", fmt::format("\"{}\"", token));
   }
 
@@ -326,9 +362,11 @@ class Maker {
     tables_.ignore_merges = ignore == true;
     if (!tables_.ignore_merges) return;
     tables_.whole = TextMap(tokens_.size());
+    std::string bytes;
     for (size_t at = 0; at < tokens_.size(); ++at) {
       auto id = static_cast<int32_t>(at);
-      bool reached = tokens_[at].list == Token::List::vocabulary && alphabet_.bytes(tokens_[at].text);
+      bool reached = tokens_[at].list == Token::List::vocabulary && alphabet_.append_bytes(tokens_[at].text, bytes);
+      bytes.clear();
       if (reached) tables_.whole.insert(tables_.token(id), id);
     }
   }
@@ -340,7 +378,7 @@ class Maker {
   const ByteAlphabet alphabet_;
   TokenizerTables tables_;
   std::vector<AddedTokens::Added> added_;
-  std::vector<Token> tokens_;  // by id
+  LargeVector<Token> tokens_;  // by id
   TextMap ids_;                // of file_.vocabulary's texts
 };
 

@@ -15,6 +15,13 @@ TEST(TextMap, FindsWhatIsInItAndNothingElse) {
   EXPECT_EQ(map.find(""), std::nullopt);
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_TRUE(map.insert(texts[i], static_cast<int32_t>(i)));
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(map.find(texts[i]), static_cast<int32_t>(i));
+  std::vector<std::string_view> wanted(texts.begin(), texts.end());
+  wanted.insert(wanted.begin() + 100, "absent");
+  std::vector<int32_t> ids(wanted.size());
+  map.find(wanted, ids);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(ids[i], i == 100 ? -1 : static_cast<int32_t>(i < 100 ? i : i - 1));
+  }
   for (const char* absent : {"a", "20000", "00", "-1"}) EXPECT_EQ(map.find(absent), std::nullopt) << absent;
 }
 

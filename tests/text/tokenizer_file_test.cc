@@ -2,6 +2,8 @@
 
 #include <random>
 
+#include <fmt/format.h>
+
 #include "test_data.h"
 
 namespace megalith {
@@ -216,6 +218,31 @@ TEST(TokenizerFile, EscapedTextsReadAsTheirCharacters) {
   }
   EXPECT_EQ(Tokenizer::from_json(text, "tokenizer.json").encode("ab", Specials::recognised),
             (std::vector<int32_t>{256}));
+}
+
+TEST(TokenizerFile, EscapedKeysAndOtherFieldsReadAsTheirCharacters) {
+  std::string text = tiny_file().dump();
+  for (auto [plain, escaped] : {std::pair("\"vocab\"", "\"voc\\u0061b\""), {"\"<x>\"", "\"\\u003cx\\u003E\""}}) {
+    text.replace(text.find(plain), std::string_view(plain).size(), escaped);
+  }
+  EXPECT_EQ(Tokenizer::from_json(text, "tokenizer.json").encode("ab<x>", Specials::recognised),
+            (std::vector<int32_t>{256, 257}));
+}
+
+TEST(TokenizerFile, ByteOrderMarkAndBlanksAroundAreSkipped) {
+  std::string text = "\xef\xbb\xbf \n" + tiny_file().dump(2) + "\r\n\t ";
+  EXPECT_EQ(Tokenizer::from_json(text, "tokenizer.json").size(), 258);
+}
+
+TEST(TokenizerFile, FaultOfJsonIsNamedByItsByte) {
+  std::string text = tiny_file().dump();
+  for (const char* after : {"}", "{}", "x", "1"}) {
+    std::string cause = cause_of([&] { Tokenizer::from_json(text + after, "tokenizer.json"); });
+    EXPECT_NE(cause.find(fmt::format("an error at byte {} ", text.size() + 1)), std::string::npos) << cause;
+  }
+  text.insert(text.find("\"ab\""), "\"\\udc00\": 1, ");
+  std::string cause = cause_of([&] { Tokenizer::from_json(text, "tokenizer.json"); });
+  EXPECT_NE(cause.find("expected JSON, found an error at byte"), std::string::npos) << cause;
 }
 
 TEST(TokenizerFile, IgnoreMergesTakesWholePieces) {
