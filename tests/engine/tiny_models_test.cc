@@ -42,6 +42,12 @@ TEST(TinyKimi, GreedyTextEqualsTheTrainingCodeForAllRanks) {
   }
 }
 
+TEST(TinyKimi, ItsDraftGivesTheSameTextSeveralTokensAStep) {
+  for (const int ranks : {1, 4}) {
+    expect_reference_text("tiny-kimi", load_tiny("tiny-kimi", ranks, "tiny-kimi-dspark"), 4);
+  }
+}
+
 TEST(TinyKimi, AnswersAQuestionInItsChatFormat) {
   const MessageOutput message = ask(load_tiny("tiny-kimi", 1),
                                     "Mara has 45 marbles. She buys 27 more. How many marbles does Mara have now?");
