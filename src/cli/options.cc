@@ -102,6 +102,12 @@ void DraftFlags::apply(const ModelOptions& model, LoadOptions& options) const {
 }
 
 Speculation DraftFlags::speculation(const LoadedModel& loaded) const {
+  if (!loaded.draft && fixed_acceptance > 1) {
+    throw Error({.where = "--fixed-acceptance-length",
+                 .expected = "a draft (--draft) where it is above 1",
+                 .found = "none",
+                 .next = {}});
+  }
   if (!loaded.draft) return {};
   Speculation how = {.width = loaded.machine->program().block, .automatic = width == "auto" && fixed_acceptance == 0};
   if (fixed_acceptance > how.width) {

@@ -127,6 +127,9 @@ TEST(Drafts, APairThatDoesNotBelongTogetherIsRefusedByTheFieldThatSaysSo) {
   EXPECT_EQ(wide.status, 1);
   EXPECT_THAT(wide.out, HasSubstr("--draft-width: expected at most 8"));
   EXPECT_EQ(run("generate --no-draft " + with_draft("qwen-a")).status, 2);
+  const Result forced = run("generate --no-draft --fixed-acceptance-length 3 --tokens 1 " + model());
+  EXPECT_EQ(forced.status, 1);
+  EXPECT_THAT(forced.out, HasSubstr("--fixed-acceptance-length: expected a draft"));
 }
 
 TEST(Drafts, CheckNamesTheDraftThatItFound) {
