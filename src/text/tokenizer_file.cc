@@ -241,7 +241,13 @@ class Sender {
 
   [[noreturn]] static void refuse() { throw simdjson::simdjson_error(simdjson::TAPE_ERROR); }
 
+  // Each level takes stack; sax_parse has none, so what nests deeper is left to it.
+  void deeper() {
+    if (++depth_ > kMostLevels) refuse();
+  }
+
   void send(ondemand::object object) {
+    deeper();
     reader_.start_object(0);
     for (ondemand::field field : object) {
       auto key = plain_text(field.key().raw());
@@ -249,6 +255,7 @@ class Sender {
       send(field.value());
     }
     reader_.end_object();
+    --depth_;
   }
 
   void send(ondemand::value value) {
@@ -256,9 +263,11 @@ class Sender {
       case Type::object:
         return send(value.get_object());
       case Type::array:
+        deeper();
         reader_.start_array(0);
         for (ondemand::value element : value.get_array()) send(element);
         reader_.end_array();
+        --depth_;
         return;
       case Type::string:
         return send_string(value);
@@ -299,7 +308,10 @@ class Sender {
     return *at == '"' ? std::optional(std::string_view(begin, at)) : std::nullopt;
   }
 
+  static constexpr int kMostLevels = 32;
+
   Reader& reader_;
+  int depth_ = 0;
 };
 
 // Nothing where the file has a fault, which read_exactly() then names, or something that is better left to it.
