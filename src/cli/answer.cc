@@ -67,11 +67,11 @@ std::string comparison(const Generation& drafted, const Generation& plain) {
 
 std::string MemorySpeed::share(const Generation& generation) {
   const double rate = decode_rate(generation);
-  if (rate == 0) return "";
+  // Only plain decoding reads what is counted below for each token.
+  const auto& guesses = generation.steps.guesses;
+  if (rate == 0 || std::any_of(guesses.begin(), guesses.end(), [](int n) { return n > 0; })) return "";
   if (bytes_per_s_ == 0) bytes_per_s_ = CpuLimits(machine_.options().threads, kQuickProbeBytes).read_rate(3);
   const auto position = static_cast<int>(generation.prompt.size() + generation.tokens.size() / 2);
-  // Only plain decoding reads what this counts for each token.
-  if (std::any_of(generation.steps.guesses.begin(), generation.steps.guesses.end(), [](int n) { return n > 0; })) return "";
   const double used = rate * decode_bytes(machine_.program(), 1, position);
   return fmt::format(", {:.0f}% of the {:.1f} GB/s that memory gives", 100 * used / bytes_per_s_, bytes_per_s_ / 1e9);
 }

@@ -32,8 +32,8 @@ struct ShowProgram {
       const std::filesystem::path draft_config = config_of({.model = draft});
       guesser = make_draft(read_json(draft_config), draft_config.string());
       guesser->require_target(*target);
-      options.block = std::min(guesser->guesses() + 1, kMaxBlock);
-      options.draft = [&](Builder& b, const DraftInputs& made) { guesser->build(b, made); };
+      options.block = guesser->most_rows();
+      options.draft = guesser->builder();
     }
     fmt::print("{}", print_program(target->build(options), cost, bandwidth * 1e9));
   }

@@ -206,7 +206,7 @@ DraftModel prepare_draft(const std::filesystem::path& directory, const Model& ta
 }
 
 int block_of(const Draft& draft, const LoadOptions& options) {
-  const int most = std::min(draft.guesses() + 1, kMaxBlock);
+  const int most = draft.most_rows();
   if (options.block <= most) return options.block == 0 ? most : options.block;
   throw Error({.where = "--draft-width",
                .expected = fmt::format("at most {}, a token and what the draft guesses", most),
@@ -220,7 +220,7 @@ Program build_program(const PreparedModel& prepared, const LoadOptions& options)
     const Draft& draft = *prepared.draft->draft;
     build.catalog = pair_catalog(*prepared.checkpoint, *prepared.draft->checkpoint);
     build.block = block_of(draft, options);
-    build.draft = [&draft](Builder& b, const DraftInputs& target) { draft.build(b, target); };
+    build.draft = draft.builder();
   }
   return prepared.model->build(build);
 }

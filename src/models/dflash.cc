@@ -26,7 +26,6 @@ struct Config {
   int64_t conv_group = 0, conv_taps = 0;  // 0: no convolutions
   int64_t rank = 0;                       // of the codebooks; 0: no selector
   Candidates candidates;
-  std::optional<int64_t> target_layers;
 };
 
 // A field that may stand in dflash_config, or else at the root.
@@ -34,17 +33,10 @@ const Fields& place_of(const Fields& inner, const Fields& root, const char* name
 
 // Which layers see how far, and whether their rows see those behind them.
 void read_attention(const Fields& inner, const Fields& root, DraftShape& s) {
-  const std::vector<std::string> types = root.texts("layer_types");
-  if (!types.empty() && static_cast<int64_t>(types.size()) != s.layers) {
-    throw root.error("layer_types", fmt::format("{} entries, as num_hidden_layers says", s.layers));
-  }
+  const auto types = read_layer_types(root, s.layers, "full_attention", "sliding_attention");
   const bool all_slide = inner.flag("use_swa", false);
   for (int64_t i = 0; i < s.layers; ++i) {
-    const std::string type = types.empty() ? "full_attention" : types[static_cast<size_t>(i)];
-    if (type != "full_attention" && type != "sliding_attention") {
-      throw root.error("layer_types", "full_attention or sliding_attention for each layer");
-    }
-    const bool slides = type == "sliding_attention";
+    const bool slides = !types.empty() && types[static_cast<size_t>(i)] == "sliding_attention";
     AttendBlock how;
     how.causal = root.has("is_causal") ? root.flag("is_causal", false) : inner.flag("causal", slides);
     if (all_slide) {
@@ -61,10 +53,10 @@ void read_taps(const Fields& inner, const Fields& root, Config& c) {
   const Fields& place = place_of(inner, root, "target_layer_ids");
   std::vector<int64_t> layers = place.integers("target_layer_ids");
   if (layers.empty()) {
-    if (!c.target_layers) throw place.error("target_layer_ids", "the layers of the target that the draft reads");
-    const int64_t last = *c.target_layers - 3;
+    if (!c.shape.target_layers) throw place.error("target_layer_ids", "the layers of the target that the draft reads");
+    const int64_t last = *c.shape.target_layers - 3;
     for (int64_t i = 0; i < c.shape.layers; ++i) {
-      layers.push_back(c.shape.layers == 1 ? *c.target_layers / 2 : 1 + i * (last - 1) / (c.shape.layers - 1));
+      layers.push_back(c.shape.layers == 1 ? *c.shape.target_layers / 2 : 1 + i * (last - 1) / (c.shape.layers - 1));
     }
   }
   if (layers.size() > 64) throw place.error("target_layer_ids", "at most 64 layers");
@@ -98,7 +90,7 @@ Config read_config(const nlohmann::json& json, const std::string& file) {
   const Fields inner = root.has("dflash_config") ? root.object("dflash_config") : root;
   Config c;
   c.shape = read_draft_shape(root);
-  if (root.has("num_target_layers")) c.target_layers = root.integer("num_target_layers", 1, 4096);
+  if (root.has("num_target_layers")) c.shape.target_layers = root.integer("num_target_layers", 1, 4096);
   c.shape.block = place_of(inner, root, "block_size").integer("block_size", 2, kMaxBlock);
   c.shape.mask = place_of(inner, root, "mask_token_id").integer("mask_token_id", 0, kMaxVocabulary);
   read_attention(inner, root, c.shape);
@@ -121,7 +113,9 @@ class DFlash : public Draft {
 
   void build(Builder& b, const DraftInputs& target) const override;
   bool ignores(const std::string&) const override { return false; }
-  void require_target(const Model& target) const override;
+  void require_target(const Model& target) const override {
+    require_same_target(c.shape, target, file_, "target_layer_ids");
+  }
   std::string family() const override { return c.rank > 0 || c.conv_taps > 0 ? "dflash2" : "dflash"; }
   int guesses() const override { return static_cast<int>(c.shape.block) - 1; }
 
@@ -134,16 +128,6 @@ class DFlash : public Draft {
   const Config c;
   const std::string file_;
 };
-
-void DFlash::require_target(const Model& target) const {
-  if (c.target_layers && *c.target_layers != target.layers()) {
-    throw Error({.where = file_ + ": num_target_layers",
-                 .expected = fmt::format("{}, the target's num_hidden_layers", target.layers()),
-                 .found = std::to_string(*c.target_layers),
-                 .next = "The draft is of another target: give the one that was made for this model, or --no-draft."});
-  }
-  require_same_target(c.shape, target, file_, "target_layer_ids");
-}
 
 void DFlash::build(Builder& b, const DraftInputs& target) const {
   DraftLayers layers(b, c.shape);

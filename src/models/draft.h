@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,13 @@ class Draft {
 
   virtual std::string family() const = 0;
   virtual int guesses() const = 0;  // of a block
+
+  // The most rows of a block that is verified: the known token and its guesses.
+  int most_rows() const { return std::min(guesses() + 1, kMaxBlock); }
+  // build(), for BuildOptions. Borrows the draft.
+  DraftBuilder builder() const {
+    return [this](Builder& b, const DraftInputs& target) { build(b, target); };
+  }
 };
 
 // Makes the draft that config.json describes. `file` is named in errors; an unknown architecture is one.

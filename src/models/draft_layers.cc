@@ -79,6 +79,9 @@ void require_same_target(const DraftShape& shape, const Model& target, const std
                  .found = std::to_string(found),
                  .next = "The draft is of another target: give the one that was made for this model, or --no-draft."});
   };
+  const int64_t layers = shape.target_layers.value_or(target.layers());
+  require(layers == target.layers(), "num_target_layers",
+          fmt::format("{}, the target's num_hidden_layers", target.layers()), layers);
   require(shape.hidden == target.hidden(), "hidden_size", fmt::format("{}, the target's", target.hidden()), shape.hidden);
   require(shape.vocabulary == target.vocabulary(), "vocab_size", fmt::format("{}, the target's", target.vocabulary()),
           shape.vocabulary);

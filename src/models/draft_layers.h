@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,13 +22,14 @@ struct DraftShape {
   std::vector<int64_t> taps;            // indices of DraftInputs::streams
   int64_t tap_offset = 0;               // of these, beyond the layers that the configuration names
   int64_t block = 0, mask = 0;
+  std::optional<int64_t> target_layers;  // that the target has, where the configuration says so
 };
 
 // Reads hidden_size, intermediate_size, the heads, the rotary embedding and rms_norm_eps. Throws Error for what the layers
 // cannot do.
 DraftShape read_draft_shape(const Fields& fields);
 
-// Throws Error where the shape does not fit the target: hidden size, vocabulary, mask, or a tap beyond the layers, whose
+// Throws Error where the shape does not fit the target: layers, hidden size, vocabulary, mask, or a tap beyond the layers, whose
 // field is `taps_field`. `file` is the draft's configuration.
 void require_same_target(const DraftShape& shape, const Model& target, const std::string& file, const std::string& taps_field);
 
@@ -58,7 +60,6 @@ class DraftLayers {
   Value keys(const std::string& layer, Value x);
   Value values(const std::string& layer, Value x);
   Split heads(int64_t outputs, int64_t groups) const;
-  Split inputs(int64_t size, int64_t groups) const;
   std::string layer_name(int64_t layer) const;
 
   Builder& b_;

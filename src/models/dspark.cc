@@ -23,16 +23,8 @@ struct Config {
 };
 
 void read_attention(const Fields& root, const Fields& layers, DraftShape& s) {
-  const std::vector<std::string> types = layers.texts("layer_types");
-  if (!types.empty() && static_cast<int64_t>(types.size()) != s.layers) {
-    throw layers.error("layer_types", fmt::format("{} entries, as num_hidden_layers says", s.layers));
-  }
+  const auto types = read_layer_types(layers, s.layers, "full_attention", "sliding_attention");
   const bool causal = !root.flag("sliding_window_non_causal", false);
-  for (const std::string& type : types) {
-    if (type != "full_attention" && type != "sliding_attention") {
-      throw layers.error("layer_types", "full_attention or sliding_attention for each layer");
-    }
-  }
   for (int64_t i = 0; i < s.layers; ++i) {
     const bool slides = !types.empty() ? types[static_cast<size_t>(i)] == "sliding_attention" : layers.has("sliding_window");
     AttendBlock how;

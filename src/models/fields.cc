@@ -105,4 +105,17 @@ Fields Fields::object(const std::string& name) const {
   return {*value, file_, path_.empty() ? name : path_ + "." + name};
 }
 
+std::vector<std::string> read_layer_types(const Fields& fields, int64_t layers, const std::string& one,
+                                          const std::string& other) {
+  const std::vector<std::string> types = fields.texts("layer_types");
+  if (!fields.has("layer_types")) return types;
+  if (static_cast<int64_t>(types.size()) != layers) {
+    throw fields.error("layer_types", fmt::format("{} entries, as num_hidden_layers says", layers));
+  }
+  for (const std::string& type : types) {
+    if (type != one && type != other) throw fields.error("layer_types", fmt::format("{} or {} for each layer", one, other));
+  }
+  return types;
+}
+
 }  // namespace megalith

@@ -43,4 +43,8 @@ class Fields {
   std::string path_;
 };
 
+// layer_types, an entry for each layer and each one of two; empty where the field is absent.
+std::vector<std::string> read_layer_types(const Fields& fields, int64_t layers, const std::string& one,
+                                          const std::string& other);
+
 }  // namespace megalith

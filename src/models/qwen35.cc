@@ -75,14 +75,7 @@ void read_layers(const Fields& text, Config& c) {
     for (int64_t i = 0; i < layers; ++i) c.full_attention.push_back((i + 1) % interval == 0);
     return;
   }
-  const std::vector<std::string> types = text.texts("layer_types");
-  if (static_cast<int64_t>(types.size()) != layers) {
-    throw text.error("layer_types", fmt::format("{} entries, as num_hidden_layers says", layers));
-  }
-  for (const std::string& type : types) {
-    if (type != "full_attention" && type != "linear_attention") {
-      throw text.error("layer_types", "linear_attention or full_attention for each layer");
-    }
+  for (const std::string& type : read_layer_types(text, layers, "linear_attention", "full_attention")) {
     c.full_attention.push_back(type == "full_attention");
   }
 }

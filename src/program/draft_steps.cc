@@ -57,6 +57,16 @@ void DraftSteps::begin(const StepArgs& step, const float* tokens, int32_t mask, 
   }
 }
 
+const StepArgs& DraftSteps::of(Rows which, const StepArgs& step) const {
+  switch (which) {
+    case Rows::draft: return rows;
+    case Rows::blocks: return blocks;
+    case Rows::all:
+    case Rows::chosen: break;
+  }
+  return step;
+}
+
 void DraftSteps::advance(const float* tokens) {
   for (size_t j = 0; j < blocks.rows.size(); ++j) {
     blocks.rows[j].token = std::max(static_cast<int32_t>(tokens[j]), 0);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "program/program.h"
 #include "program/step_args.h"
 
 namespace megalith {
@@ -21,6 +22,8 @@ struct DraftSteps {
   void begin(const StepArgs& step, const float* tokens, int32_t mask, float* accepted);
   // tokens[j] follows in block j.
   void advance(const float* tokens);
+  // The step whose rows these are; `step` where they are not the draft's.
+  const StepArgs& of(Rows which, const StepArgs& step) const;
 
  private:
   struct Source {

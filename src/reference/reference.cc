@@ -168,18 +168,10 @@ void Reference::run(const StepArgs& step) {
   }
 }
 
-const StepArgs& Reference::step_of(Rows rows, const StepArgs& step) const {
-  switch (rows) {
-    case Rows::draft: return drafts_.rows;
-    case Rows::blocks: return drafts_.blocks;
-    default: return step;
-  }
-}
-
 void Reference::run_op(const Op& op, int rank, const StepArgs& step) {
   RankMemory& memory = ranks_[static_cast<size_t>(rank)];
   reference::Call call{
-      .op = op, .step = step_of(program_.rows_of(op), step), .rank = rank, .ranks = program_.ranks, .drafts = &drafts_};
+      .op = op, .step = drafts_.of(program_.rows_of(op), step), .rank = rank, .ranks = program_.ranks, .drafts = &drafts_};
   for (const Value input : op.inputs) {
     const auto id = static_cast<size_t>(input.id);
     call.in.push_back((once_[id] ? ranks_[0] : memory).values[id].data());
@@ -202,7 +194,7 @@ void Reference::run_op(const Op& op, int rank, const StepArgs& step) {
   }
   if (op.output.valid()) {
     const ValueInfo& info = program_.info(op.output);
-    const StepArgs& rows = step_of(info.rows, step);
+    const StepArgs& rows = drafts_.of(info.rows, step);
     call.rows = static_cast<int64_t>(info.rows == Rows::chosen ? rows.chosen.size() : rows.rows.size());
     call.width = info.width;
     std::vector<float>& out = memory.values[static_cast<size_t>(op.output.id)];

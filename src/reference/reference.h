@@ -40,8 +40,6 @@ class Reference {
   };
 
   void run_op(const Op& op, int rank, const StepArgs& step);
-  // The rows that a value has: of the step, or of the draft that follows it.
-  const StepArgs& step_of(Rows rows, const StepArgs& step) const;
   // Floats from one sequence's state to the next.
   int64_t state_size(int state) const;
 

@@ -233,10 +233,9 @@ class SmallModel {
   SmallModel(const nlohmann::json& config, const nlohmann::json& draft_config)
       : model_(make_model(config, "config.json")), draft_(make_draft(draft_config, "draft")) {
     draft_->require_target(*model_);
-    const auto append = [this](Builder& b, const DraftInputs& target) { draft_->build(b, target); };
     target_ = load({1, false, {}});
     blocks_ = load({1, false, {}, kBlock});
-    drafted_ = load({1, false, {}, kBlock, append});
+    drafted_ = load({1, false, {}, kBlock, draft_->builder()});
   }
 
   int64_t vocabulary() const { return model_->vocabulary(); }

@@ -53,9 +53,8 @@ void build_with_target(const Draft& draft) {
   for (const auto& target : targets) {
     refuse_with_error_only([&] {
       draft.require_target(*target);
-      const auto append = [&](Builder& b, const DraftInputs& made) { draft.build(b, made); };
       for (const int ranks : target->allowed_ranks()) {
-        const Program program = target->build({.ranks = ranks, .block = std::min(draft.guesses() + 1, kMaxBlock), .draft = append});
+        const Program program = target->build({.ranks = ranks, .block = draft.most_rows(), .draft = draft.builder()});
         CHECK(program.output("guesses").valid() && program_cost(program, {}).memory_bytes() > 0, "{} ranks", ranks);
       }
     });

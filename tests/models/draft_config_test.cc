@@ -44,8 +44,7 @@ Program build(const Pair& pair, int ranks = 1) {
   const auto target = make_model(pair.target, "config.json");
   const auto draft = make_draft(pair.draft, "draft.json");
   draft->require_target(*target);
-  const auto append = [&](Builder& b, const DraftInputs& inputs) { draft->build(b, inputs); };
-  return target->build({ranks, false, {}, draft->guesses() + 1, append});
+  return target->build({ranks, false, {}, draft->most_rows(), draft->builder()});
 }
 
 // Of the attributes of the draft's ops of one kind.

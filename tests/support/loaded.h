@@ -45,9 +45,8 @@ inline Loaded load_pair(const std::filesystem::path& directory, const std::files
   loaded.model = make_model(read_json(config), config.string());
   loaded.draft = make_draft(read_json(draft_config), draft_config.string());
   loaded.draft->require_target(*loaded.model);
-  const auto append = [&](Builder& b, const DraftInputs& target) { loaded.draft->build(b, target); };
   Program program = loaded.model->build({ranks, hidden, pair_catalog(*loaded.checkpoint, *loaded.draft_checkpoint),
-                                         loaded.draft->guesses() + 1, append});
+                                         loaded.draft->most_rows(), loaded.draft->builder()});
   check_tensors(*loaded.checkpoint, weights_of(program.weights, false),
                 [&](const std::string& name) { return loaded.model->ignores(name); });
   check_tensors(*loaded.draft_checkpoint, weights_of(program.weights, true),

@@ -147,6 +147,7 @@ class CpuMachine : public Machine {
   const std::string instruction_set_;
   const Schedule schedule_;
   const TapeLayout layout_;
+  const std::vector<bool> written_once_;
   std::vector<RankMemory> ranks_;
   std::vector<OpContext> contexts_;  // of (op, rank): op · ranks + rank
   std::vector<std::vector<Item>> items_;
@@ -185,6 +186,7 @@ CpuMachine::CpuMachine(Program program, const MachineOptions& options)
       instruction_set_(instruction_set_name()),
       schedule_(make_schedule(program_, thread_count(options, topology_, program_))),
       layout_(tape_layout(program_)),
+      written_once_(program_.written_once()),
       counters_(schedule_.producers.size()),
       waiting_(schedule_.workers <= static_cast<int>(topology_.cpus.size()) ? kSpins : 0, options.deadline_s),
       workers_(schedule_.workers, topology_, waiting_) {
@@ -214,7 +216,6 @@ void CpuMachine::allocate() {
 
 void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
   const RankMemory& memory = ranks_[static_cast<size_t>(rank)];
-  const std::vector<bool> once = program_.written_once();
   const auto buffer = [&](Value v, const RankMemory& of) {
     return reinterpret_cast<float*>(
         of.buffers[static_cast<size_t>(schedule_.buffer_of[static_cast<size_t>(v.id)])].data());
@@ -224,7 +225,7 @@ void CpuMachine::bind(const Op& op, int rank, OpContext& c) {
   c.ranks = program_.ranks;
   c.block = program_.block;
   for (const Value input : op.inputs) {
-    c.in.push_back(buffer(input, once[static_cast<size_t>(input.id)] ? ranks_[0] : memory));
+    c.in.push_back(buffer(input, written_once_[static_cast<size_t>(input.id)] ? ranks_[0] : memory));
     c.in_width.push_back(program_.info(input).width);
   }
   if (op.collective()) {
@@ -481,8 +482,7 @@ std::string CpuMachine::find_non_finite(const StepArgs& args) {
     const int ranks = program_.ops[op].once() ? 1 : program_.ranks;
     for (int rank = 0; rank < ranks; ++rank) {
       const OpContext& c = contexts_[op * static_cast<size_t>(program_.ranks) + static_cast<size_t>(rank)];
-      const Rows rows = program_.rows_of(*c.op);
-      const StepArgs& step = rows == Rows::draft ? drafts_.rows : rows == Rows::blocks ? drafts_.blocks : args;
+      const StepArgs& step = drafts_.of(program_.rows_of(*c.op), args);
       kernel(c.op->kind)(c, step, {}, scratch);
       if (!c.out || c.op->kind == OpKind::accept) continue;
       const std::span<const float> values(c.out, static_cast<size_t>(c.rows(step) * c.out_width));
