@@ -4,14 +4,26 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/speculation.h"
 #include "engine/width.h"
 #include "machines/machine.h"
+#include "text/constraint.h"
 
 namespace megalith {
+
+// What tokens that a text already has do to their logits. The defaults do nothing.
+struct Penalties {
+  float presence = 0;    // taken from the logit of a token that was generated
+  float frequency = 0;   // the same, for each time that it was
+  float repetition = 1;  // divides a positive logit, and multiplies a negative one, of a token of the prompt or generated
+  bool any() const { return presence != 0 || frequency != 0 || repetition != 1; }
+};
 
 // One text to be continued.
 struct Request {
@@ -19,6 +31,24 @@ struct Request {
   int64_t max_tokens = 512;     // that may be generated
   Sampling sampling;
   std::vector<int32_t> end_tokens;  // generation ends after one of these; empty: only at the budget
+  int64_t min_tokens = 0;           // no end token is picked before so many others
+  Penalties penalties;
+  std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits of tokens
+  std::shared_ptr<const Constraint> constraint;       // that the generated text obeys; null: none. It is copied.
+  // The log-probabilities of generated tokens are wanted, and of so many of the likeliest at their places.
+  std::optional<int> logprobs;
+  // The same of the prompt's tokens; needs `logprobs`. No state of an earlier text is reused then.
+  bool score_prompt = false;
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
+};
+// Of one place in a text: natural logarithms of the softmax of the model's logits, before anything changes them.
+struct Logprobs {
+  float logprob = 0;              // of the token that is there
+  std::vector<TokenLogprob> top;  // the likeliest, in order; ties to the lower id
 };
 
 // Why a generation ended. `failed`: the logits were not finite; Generation::error says where.
@@ -32,6 +62,10 @@ struct Generation {
   std::vector<int32_t> tokens;  // generated, the end token included
   Finish finish = Finish::running;
   std::string error;
+  std::vector<Logprobs> logprobs;         // of `tokens`, where asked for
+  std::vector<Logprobs> prompt_logprobs;  // of the prompt's tokens from the second on, where asked for
+  int64_t cached = 0;    // tokens of the prompt whose states were kept from an earlier text
+  double queue_s = 0;    // from add() to the first step
   double prefill_s = 0;  // from the first step until the first token
   double decode_s = 0;   // from then to the last token
   SpeculationReport steps;  // after the first token
