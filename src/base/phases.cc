@@ -22,6 +22,13 @@ double Phases::total_s() const {
   return sum;
 }
 
+double Phases::seconds(std::string_view name) const {
+  for (const auto& [phase, seconds] : done_) {
+    if (phase == name) return seconds;
+  }
+  return 0;
+}
+
 std::string Phases::table() const {
   std::string text;
   for (const auto& [name, seconds] : done_) text += fmt::format("{:8.3f} s  {}\n", seconds, name);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,8 @@ class Phases {
   void begin(std::string name);
   void end();
   double total_s() const;
+  // Of a phase that has ended; 0 where there was none of this name.
+  double seconds(std::string_view name) const;
   // A line for each phase, "  0.123 s  reading headers", and their sum.
   std::string table() const;
 

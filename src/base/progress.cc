@@ -18,11 +18,12 @@ constexpr double kLogShare = 0.05;
 
 }  // namespace
 
-Progress::Progress(std::string what, uint64_t total_bytes, bool quiet)
+Progress::Progress(std::string what, uint64_t total_bytes, bool quiet, std::function<void(uint64_t, uint64_t)> watcher)
     : what_(std::move(what)),
       total_(total_bytes),
       quiet_(quiet),
       terminal_(isatty(STDERR_FILENO) != 0),
+      watcher_(std::move(watcher)),
       start_(std::chrono::steady_clock::now()) {}
 
 Progress::~Progress() {
@@ -32,7 +33,8 @@ Progress::~Progress() {
 }
 
 void Progress::add(uint64_t bytes) {
-  done_.fetch_add(bytes, std::memory_order_relaxed);
+  const uint64_t sum = done_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  if (watcher_) watcher_(sum, total_);
   if (quiet_) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   const double seconds = elapsed.count();

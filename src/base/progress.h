@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -13,7 +14,9 @@ namespace megalith {
 class Progress {
  public:
   // `what` as in "loading weights"; the total is in bytes.
-  Progress(std::string what, uint64_t total_bytes, bool quiet = false);
+  // `watcher` gets what is done and the total after each add().
+  Progress(std::string what, uint64_t total_bytes, bool quiet = false,
+           std::function<void(uint64_t, uint64_t)> watcher = {});
   ~Progress();  // ends the line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -28,6 +31,7 @@ class Progress {
   const uint64_t total_;
   const bool quiet_;
   const bool terminal_;
+  const std::function<void(uint64_t, uint64_t)> watcher_;
   const std::chrono::steady_clock::time_point start_;
   std::atomic<uint64_t> done_{0};
   std::mutex mutex_;

@@ -45,11 +45,12 @@ const char* finish_name(Finish finish) {
   return "?";
 }
 
-Engine::Engine(Machine& machine, int64_t vocabulary, int rows_per_step, Speculation speculation)
+Engine::Engine(Machine& machine, int64_t vocabulary, int rows_per_step, Speculation speculation, PrefixCache* prefixes)
     : machine_(machine),
       vocabulary_(vocabulary),
       rows_per_step_(rows_per_step),
       speculation_(std::move(speculation)),
+      prefixes_(prefixes),
       chooser_(speculation_.width) {
   CHECK(rows_per_step >= 1 && rows_per_step <= machine.options().max_rows, "{} rows per step", rows_per_step);
   const int width = speculation_.width;
@@ -82,14 +83,39 @@ void Engine::check(const Request& request) const {
         {.where = "max_tokens", .expected = "0 or more", .found = fmt::format("{}", request.max_tokens), .next = {}});
   }
   check_sampling(request.sampling);
+  check_logit_rules(request);
+}
+
+void Engine::check_logit_rules(const Request& request) const {
+  const auto require = [](bool right, const char* where, const std::string& expected, auto found) {
+    if (!right) throw Error({.where = where, .expected = expected, .found = fmt::format("{}", found), .next = {}});
+  };
+  const Penalties& p = request.penalties;
+  require(std::isfinite(p.presence), "presence_penalty", "a number", p.presence);
+  require(std::isfinite(p.frequency), "frequency_penalty", "a number", p.frequency);
+  require(std::isfinite(p.repetition) && p.repetition > 0, "repetition_penalty", "a number above 0", p.repetition);
+  for (const auto& [token, bias] : request.logit_bias) {
+    require(token >= 0 && token < vocabulary_, "logit_bias", fmt::format("token ids from 0 to {}", vocabulary_ - 1), token);
+    require(std::isfinite(bias), "logit_bias", "numbers", bias);
+  }
+  for (const int32_t token : request.end_tokens) {
+    require(token >= 0 && token < vocabulary_, "end tokens", fmt::format("token ids from 0 to {}", vocabulary_ - 1), token);
+  }
+  const int top = request.logprobs.value_or(0);
+  require(top >= 0 && top <= vocabulary_, "logprobs", "0 or more tokens, of those that there are", top);
+  CHECK(!request.score_prompt || request.logprobs, "a prompt is scored without logprobs");
 }
 
 Engine::Id Engine::add(Request request) {
   check(request);
   const Id id = next_id_++;
-  Sequence& sequence = sequences_[id];
-  sequence.generation.prompt = request.prompt;
-  sequence.request = std::move(request);
+  LogitRules rules(request, vocabulary_);
+  Generation generation;
+  generation.prompt = request.prompt;
+  sequences_.emplace(id, Sequence{.request = std::move(request),
+                                  .generation = std::move(generation),
+                                  .rules = std::move(rules),
+                                  .added = Clock::now()});
   waiting_.push_back(id);
   return id;
 }
@@ -101,6 +127,14 @@ const Generation& Engine::generation(Id id) const {
 void Engine::forget(Id id) {
   cancel(id);
   sequences_.erase(id);
+}
+
+void Engine::fail(Id id, std::string error) {
+  Sequence& sequence = sequences_.at(id);
+  if (sequence.generation.finish != Finish::running) return;
+  finish(sequence, Finish::failed);
+  sequence.generation.error = std::move(error);
+  cancel(id);
 }
 
 void Engine::cancel(Id id) {
@@ -126,39 +160,75 @@ void Engine::admit() {
     Sequence& sequence = sequences_.at(waiting_.front());
     sequence.slot = free_slots_.back();
     sequence.start = Clock::now();
+    sequence.generation.queue_s = seconds(sequence.start - sequence.added);
     free_slots_.pop_back();
+    if (prefixes_ != nullptr && !sequence.request.score_prompt) {
+      sequence.done = sequence.generation.cached = prefixes_->restore(sequence.request.prompt, sequence.slot);
+    }
     running_.push_back(waiting_.front());
     waiting_.pop_front();
   }
 }
 
 void Engine::add_rows_of(Sequence& sequence, Id id, int64_t rows) {
-  const auto& prompt = sequence.request.prompt;
-  const auto prompt_size = static_cast<int64_t>(prompt.size());
-  std::vector<int32_t> tokens;
-  if (sequence.done < prompt_size) {
-    const int64_t end = std::min(prompt_size, sequence.done + rows);
-    tokens.assign(prompt.begin() + sequence.done, prompt.begin() + end);
+  if (sequence.done < static_cast<int64_t>(sequence.request.prompt.size())) {
+    add_prompt_rows(sequence, id, rows);
   } else {
-    const Generation& g = sequence.generation;
-    const int64_t budget = sequence.request.max_tokens - static_cast<int64_t>(g.tokens.size());
-    const int64_t room = machine_.options().context - sequence.done;
-    const int64_t most = std::min({int64_t{speculation_.width}, rows, budget, room}) - 1;
-    sequence.guesses = guesses_for(sequence, most);
-    tokens.push_back(g.tokens.back());
-    tokens.insert(tokens.end(), sequence.guesses.begin(), sequence.guesses.end());
+    add_block(sequence, id, rows);
   }
+}
+
+// The next tokens of a prompt, up to where its states are to be kept. The last one's choice is the first of the text.
+void Engine::add_prompt_rows(Sequence& sequence, Id id, int64_t rows) {
+  const auto& prompt = sequence.request.prompt;
+  const auto size = static_cast<int64_t>(prompt.size());
+  const int64_t choices = machine_.options().max_chosen - static_cast<int64_t>(step_.chosen.size());
+  int64_t end = std::min(size, sequence.done + rows);
+  if (prefixes_ != nullptr) end = std::min(end, prefixes_->next_border(sequence.done));
+  if (sequence.request.score_prompt) end = std::min(end, sequence.done + choices);
+  if (choices == 0) end = std::min(end, size - 1);
+  if (end == sequence.done) return;
+  const std::vector<int32_t> tokens(prompt.begin() + sequence.done, prompt.begin() + end);
+  const int32_t first = step_.add_run(sequence.slot, static_cast<int32_t>(sequence.done), tokens);
+  const auto count = static_cast<int64_t>(tokens.size());
+  sequence.done = end;
+  if (sequence.request.score_prompt) {
+    choose(sequence, id, first, count);
+  } else if (end == size) {
+    choose(sequence, id, first + static_cast<int32_t>(count) - 1, 1);
+  }
+}
+
+// The newest token, and guesses of what follows it.
+void Engine::add_block(Sequence& sequence, Id id, int64_t rows) {
+  const Generation& g = sequence.generation;
+  const int64_t budget = sequence.request.max_tokens - static_cast<int64_t>(g.tokens.size());
+  const int64_t room = machine_.options().context - sequence.done;
+  const int64_t most = std::min({int64_t{speculation_.width}, rows, budget, room}) - 1;
+  sequence.guesses = guesses_for(sequence, most);
+  std::vector<int32_t> tokens = {g.tokens.back()};
+  tokens.insert(tokens.end(), sequence.guesses.begin(), sequence.guesses.end());
   const bool block = !sequence.guesses.empty();
-  const auto position = static_cast<int32_t>(sequence.done);
-  const int32_t first = step_.add_run(sequence.slot, position, tokens, sequence.replay, block);
-  const auto count = static_cast<int32_t>(tokens.size());
+  const int32_t first =
+      step_.add_run(sequence.slot, static_cast<int32_t>(sequence.done), tokens, sequence.replay, block);
   if (!block) {
-    sequence.done += count;
+    ++sequence.done;
     sequence.replay = 0;
-    if (sequence.done < prompt_size) return;
   }
-  for (int32_t row = block ? 0 : count - 1; row < count; ++row) step_.choose(first + row, sequence.request.sampling);
-  chosen_.push_back(id);
+  choose(sequence, id, first, static_cast<int64_t>(tokens.size()));
+}
+
+// Rows of the step's last run, whose logits are wanted, with those of the prompt's end or of a block last.
+void Engine::choose(Sequence& sequence, Id id, int32_t first, int64_t rows) {
+  chosen_.push_back({id, rows});
+  const auto picked = static_cast<int64_t>(sequence.guesses.size()) + 1;  // rows whose choices may count
+  sequence.rules.form(sequence.guesses);
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t place = i - (rows - picked);
+    const LogitChanges* changes = place >= 0 ? sequence.rules.of(static_cast<size_t>(place)) : nullptr;
+    step_.choose(first + static_cast<int32_t>(i), sequence.request.sampling, changes);
+  }
+  if (sequence.done < static_cast<int64_t>(sequence.request.prompt.size())) return;
   Run& run = step_.runs.back();
   run.forced = speculation_.forced;
   // The next step must have room for a guess beside its own token.
@@ -225,27 +295,67 @@ void Engine::add_rows() {
   }
 }
 
-bool Engine::step() {
+bool Engine::step(std::vector<TaskSpan>* spans) {
   admit();
   if (running_.empty()) return false;
   add_rows();
   const auto start = Clock::now();
-  machine_.run(step_);
+  machine_.run(step_, spans);
   ++steps_;
   account(seconds(Clock::now() - start));
   take_drafts();
   const auto output = machine_.read(machine_.program().output("tokens"));
-  // A copy: where one sequence has failed, its step is done again to find out why, which changes the outputs.
   tokens_.assign(output.begin(), output.end());
-  const int32_t* choices = tokens_.data();
-  for (const Id id : chosen_) {
-    const auto rows = static_cast<int64_t>(sequences_.at(id).guesses.size()) + 1;
-    take_block(id, choices);
-    choices += rows;
+  keep_prefixes();
+  size_t first = 0;
+  for (const auto& [id, rows] : chosen_) {
+    Sequence& sequence = sequences_.at(id);
+    const bool in_prompt = sequence.generation.tokens.empty();
+    if (in_prompt && sequence.request.score_prompt) score_prompt(sequence, rows, first);
+    first += static_cast<size_t>(rows);
+    const bool picked = sequence.done >= static_cast<int64_t>(sequence.request.prompt.size());
+    if (picked) take_block(sequence, first - (in_prompt ? 1 : static_cast<size_t>(rows)));
   }
+  explain_failures();
   std::erase_if(running_, [&](Id id) { return sequences_.at(id).generation.finish != Finish::running; });
   settle();
   return true;
+}
+
+// Last, since to find out why a sequence has failed is to do its step again, which changes the outputs.
+void Engine::explain_failures() {
+  for (const Failure& failure : failures_) {
+    failure.generation->error =
+        fmt::format("step {}: the logits after position {} are not finite; the first values that are not come from {}",
+                    steps_, failure.position, origin_of_failure(failure.slot));
+  }
+  failures_.clear();
+}
+
+// The states of sequences that have come to a border in their prompts.
+void Engine::keep_prefixes() {
+  if (prefixes_ == nullptr) return;
+  for (const Id id : running_) {
+    const Sequence& sequence = sequences_.at(id);
+    if (sequence.generation.tokens.empty()) prefixes_->keep(sequence.request.prompt, sequence.done, sequence.slot);
+  }
+}
+
+std::span<const float> Engine::logits_of(size_t chosen) const {
+  const auto logits = machine_.read(machine_.program().output("logits"));
+  const size_t width = logits.size() / step_.chosen.size();
+  return logits.subspan(chosen * width, width);
+}
+
+// Of rows up to sequence.done, those that have a token of the prompt after them.
+void Engine::score_prompt(Sequence& sequence, int64_t rows, size_t first_chosen) {
+  const auto& prompt = sequence.request.prompt;
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto next = static_cast<size_t>(sequence.done - rows + i + 1);
+    if (next >= prompt.size()) break;
+    sequence.generation.prompt_logprobs.push_back(
+        logprobs_of(logits_of(first_chosen + static_cast<size_t>(i)), prompt[next], *sequence.request.logprobs));
+  }
 }
 
 // What the step's draft guesses for the next one.
@@ -263,12 +373,12 @@ void Engine::take_drafts() {
 void Engine::account(double seconds) {
   int64_t decoding = 0;
   bool prefill = false;
-  for (const Id id : chosen_) decoding += sequences_.at(id).generation.tokens.empty() ? 0 : 1;
+  for (const auto& [id, rows] : chosen_) decoding += sequences_.at(id).generation.tokens.empty() ? 0 : 1;
   prefill = decoding < static_cast<int64_t>(step_.runs.size());
   if (!prefill) times_.add(static_cast<int64_t>(step_.rows.size()), !drafting_.empty(), seconds);
   step_s_ = prefill ? 0 : seconds;
   plain_s_ = times_.at(decoding, false).value_or(seconds);
-  for (const Id id : chosen_) {
+  for (const auto& [id, rows] : chosen_) {
     Generation& g = sequences_.at(id).generation;
     if (g.tokens.empty()) continue;
     g.steps.step_s += seconds;
@@ -277,8 +387,8 @@ void Engine::account(double seconds) {
 }
 
 // What a row chose, or what the rows of a block did.
-void Engine::take_block(Id id, const int32_t* choices) {
-  Sequence& sequence = sequences_.at(id);
+void Engine::take_block(Sequence& sequence, size_t first_chosen) {
+  const int32_t* choices = tokens_.data() + first_chosen;
   Generation& g = sequence.generation;
   const std::vector<int32_t> guesses = std::exchange(sequence.guesses, {});
   const auto count = static_cast<int64_t>(guesses.size());
@@ -297,7 +407,7 @@ void Engine::take_block(Id id, const int32_t* choices) {
       ++sequence.replay;
     }
     // A guess that was taken for right is what the text goes on with.
-    take_token(sequence, i < right ? guesses[static_cast<size_t>(i)] : choices[i]);
+    take_token(sequence, i < right ? guesses[static_cast<size_t>(i)] : choices[i], first_chosen + static_cast<size_t>(i));
   }
 }
 
@@ -328,7 +438,7 @@ std::string Engine::origin_of_failure(int slot) {
   return label.empty() ? "a step before" : label;
 }
 
-void Engine::take_token(Sequence& sequence, int32_t token) {
+void Engine::take_token(Sequence& sequence, int32_t token, size_t chosen) {
   Generation& g = sequence.generation;
   const auto now = Clock::now();
   if (g.tokens.empty()) {
@@ -337,12 +447,12 @@ void Engine::take_token(Sequence& sequence, int32_t token) {
   }
   if (sequence.request.max_tokens == 0) return finish(sequence, Finish::length);
   if (token < 0) {
-    g.error =
-        fmt::format("step {}: the logits after position {} are not finite; the first values that are not come from {}",
-                    steps_, sequence.done - 1, origin_of_failure(sequence.slot));
+    failures_.push_back({&g, sequence.slot, sequence.done - 1});
     return finish(sequence, Finish::failed);
   }
   g.tokens.push_back(token);
+  sequence.rules.take(token);
+  if (sequence.request.logprobs) g.logprobs.push_back(logprobs_of(logits_of(chosen), token, *sequence.request.logprobs));
   const auto& ends = sequence.request.end_tokens;
   if (std::find(ends.begin(), ends.end(), token) != ends.end()) return finish(sequence, Finish::end_token);
   const bool full = static_cast<int64_t>(g.prompt.size() + g.tokens.size()) >= machine_.options().context;

@@ -6,24 +6,20 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/logit_rules.h"
+#include "engine/logprobs.h"
+#include "engine/prefix_cache.h"
 #include "engine/speculation.h"
 #include "engine/width.h"
 #include "machines/machine.h"
 #include "text/constraint.h"
 
 namespace megalith {
-
-// What tokens that a text already has do to their logits. The defaults do nothing.
-struct Penalties {
-  float presence = 0;    // taken from the logit of a token that was generated
-  float frequency = 0;   // the same, for each time that it was
-  float repetition = 1;  // divides a positive logit, and multiplies a negative one, of a token of the prompt or generated
-  bool any() const { return presence != 0 || frequency != 0 || repetition != 1; }
-};
 
 // One text to be continued.
 struct Request {
@@ -41,17 +37,7 @@ struct Request {
   bool score_prompt = false;
 };
 
-struct TokenLogprob {
-  int32_t token = 0;
-  float logprob = 0;
-};
-// Of one place in a text: natural logarithms of the softmax of the model's logits, before anything changes them.
-struct Logprobs {
-  float logprob = 0;              // of the token that is there
-  std::vector<TokenLogprob> top;  // the likeliest, in order; ties to the lower id
-};
-
-// Why a generation ended. `failed`: the logits were not finite; Generation::error says where.
+// Why a generation ended. `failed`: the logits were not finite, or fail() said so; Generation::error says why.
 enum class Finish { running, end_token, length, cancelled, failed };
 
 // "stop", "length", "cancelled", "error"; "running" before the end.
@@ -81,18 +67,27 @@ class Engine {
  public:
   using Id = int64_t;
 
-  // `rows_per_step`: at most the machine's max_rows.
-  Engine(Machine& machine, int64_t vocabulary, int rows_per_step, Speculation speculation = {});
+  // `rows_per_step`: at most the machine's max_rows. `prefixes`, of the same machine, may be shared with later engines.
+  Engine(Machine& machine, int64_t vocabulary, int rows_per_step, Speculation speculation = {},
+         PrefixCache* prefixes = nullptr);
 
-  // Throws Error for an empty or too long prompt, ids outside the vocabulary, or sampling values out of range.
+  // Throws Error for an empty or too long prompt, ids outside the vocabulary, or values out of range.
   Id add(Request request);
-  // Runs one step; returns false when there was nothing to do.
-  bool step();
+  // Throws what add() would.
+  void check(const Request& request) const;
+  // Runs one step; returns false when there was nothing to do. With `spans`, says when each task was done.
+  bool step(std::vector<TaskSpan>* spans = nullptr);
   // Ends a generation after the current step; its slot is free at once.
   void cancel(Id id);
+  // The same, as one that failed.
+  void fail(Id id, std::string error);
   // What a request has come to. Valid until forget().
   const Generation& generation(Id id) const;
   void forget(Id id);
+
+  // Requests with a slot, and those that wait for one.
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
 
   // Steps until all requests have ended.
   void run();
@@ -102,6 +97,7 @@ class Engine {
   struct Sequence {
     Request request;
     Generation generation;
+    LogitRules rules;
     int slot = -1;     // of the machine's states; -1 while waiting
     int64_t done = 0;    // tokens whose rows the machine has done, and that stay
     int32_t replay = 0;  // of these, the last ones that wait to become permanent (Run)
@@ -112,21 +108,40 @@ class Engine {
     int way = 0, drafted_way = 0;
     WayChooser ways;
     Pace pace;
-    Clock::time_point start, first_token;
+    Clock::time_point added, start, first_token;
+  };
+  // Rows of a step whose logits are wanted: of one sequence, side by side.
+  struct Chosen {
+    Id id;
+    int64_t rows = 1;  // one, a block, or rows of a prompt that is scored
   };
 
-  void check(const Request& request) const;
+  // A text whose logits were not finite.
+  struct Failure {
+    Generation* generation;
+    int slot;
+    int64_t position;
+  };
+
+  void check_logit_rules(const Request& request) const;
   void admit();
   void add_rows();
   void add_rows_of(Sequence& sequence, Id id, int64_t rows);
+  void add_prompt_rows(Sequence& sequence, Id id, int64_t rows);
+  void add_block(Sequence& sequence, Id id, int64_t rows);
+  void choose(Sequence& sequence, Id id, int32_t first, int64_t rows);
   WidthChooser::Others others_of(const Sequence& sequence) const;
   std::vector<int32_t> guesses_for(Sequence& sequence, int64_t most);
-  void take_block(Id id, const int32_t* choices);
+  void score_prompt(Sequence& sequence, int64_t rows, size_t first_chosen);
+  void take_block(Sequence& sequence, size_t first_chosen);
+  std::span<const float> logits_of(size_t chosen) const;
   void take_drafts();
+  void keep_prefixes();
   int way_of_guessing(const Sequence& sequence) const;
   void account(double seconds);
-  void take_token(Sequence& sequence, int32_t token);
+  void take_token(Sequence& sequence, int32_t token, size_t chosen);
   void settle();
+  void explain_failures();
   std::string origin_of_failure(int slot);
   void finish(Sequence& sequence, Finish how);
 
@@ -139,13 +154,15 @@ class Engine {
   std::vector<Id> running_;  // in the order of arrival
   std::vector<int> free_slots_;
   const Speculation speculation_;
+  PrefixCache* const prefixes_;  // null: none are kept
   StepArgs step_;
-  std::vector<Id> chosen_;       // whose rows are chosen, in order: one, or a block
+  std::vector<Chosen> chosen_;   // in order
   std::vector<Id> drafting_;     // for whom the step guesses what follows
   const WidthChooser chooser_;
   StepTimes times_;
   double step_s_ = 0, plain_s_ = 0;  // of the last step, and of one without guesses; 0 where it had rows of prompts
   std::vector<int32_t> tokens_;  // of each chosen row
+  std::vector<Failure> failures_;  // of the last step
   std::vector<Run> ended_;       // runs that would make the states of ended sequences permanent
   int64_t steps_ = 0;
 };

@@ -305,7 +305,7 @@ LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions
     phase("program and schedule");
     machine = make_cpu_machine(std::move(prepared.program), prepared.machine);
     phase("weights");
-    Progress progress("loading weights", static_cast<uint64_t>(prepared.memory.tape), options.quiet);
+    Progress progress("loading weights", static_cast<uint64_t>(prepared.memory.tape), options.quiet, options.on_progress);
     load_weights(*machine, preparation, progress);
   } catch (...) {
     preparation.add_text();  // what is wrong with the text comes first, whichever was met first

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +25,7 @@ struct LoadOptions {
   bool hidden = false;                     // give the residual stream of every layer as outputs
   std::optional<std::string> chat_format;  // overrides what the chat template says
   bool quiet = false;                      // no progress
+  std::function<void(uint64_t done, uint64_t total)> on_progress = {};  // bytes of weights; called by several threads
   std::optional<std::filesystem::path> draft;  // the directory of the draft model
   int block = 0;                               // with a draft: the most rows of a block; 0: as many as it guesses, and one
   MachineOptions machine;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -38,6 +39,12 @@ struct MemoryNeed {
   int64_t total() const { return tape + states + activations; }
 };
 
+// The states that a sequence has one of (without positions), or the entries of positions [first, last).
+struct StatePart {
+  int first = 0, last = 0;
+  bool of_sequence() const { return first == last; }
+};
+
 // Something that runs a program's steps: load weights, run, read, and nothing else.
 class Machine {
  public:
@@ -55,6 +62,13 @@ class Machine {
   virtual std::span<const float> read(Value output) const = 0;
   // A state of a sequence on a rank: [shape], or [shape[0], positions, shape[1]] for the first `positions` positions.
   virtual std::vector<float> read_state(int state, int rank, int sequence, int positions) const = 0;
+
+  // What save() and restore() take for positions is a multiple of this.
+  virtual int position_grain() const = 0;
+  // A part of a sequence's states, as bytes that restore() of this machine takes, into any slot. Not for a sequence of which
+  // the next run has to replay rows.
+  virtual std::vector<std::byte> save(int sequence, StatePart part) const = 0;
+  virtual void restore(int sequence, StatePart part, std::span<const std::byte> saved) = 0;
 
   virtual const Program& program() const = 0;
   virtual const MachineOptions& options() const = 0;

@@ -44,17 +44,33 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
+// What is changed in the logits of a row before a token is picked: first those of single tokens, in order, then those that
+// are not allowed become -inf.
+struct LogitChanges {
+  // x becomes x / divisor where it is positive, else x · divisor; then `add` is added.
+  struct Change {
+    int32_t token = 0;
+    float divisor = 1;
+    float add = 0;
+  };
+  std::vector<Change> tokens;
+  const uint64_t* allowed = nullptr;  // bit id mod 64 of word ⌊id / 64⌋; null: all
+
+  void apply(float* logits, int64_t vocabulary) const;
+};
+
 // All that changes from step to step.
 struct StepArgs {
   std::vector<Row> rows;
   std::vector<Run> runs;          // covers rows, in order; a sequence has at most one
   std::vector<int32_t> chosen;    // rows whose logits are wanted, ascending
   std::vector<Sampling> sampling;  // one for each chosen row
+  std::vector<const LogitChanges*> changes;  // one for each chosen row; null: none. Not of a draft's rows.
 
   // Appends a run of tokens of a sequence; returns the index of its first row.
   int32_t add_run(int32_t sequence, int32_t first_position, const std::vector<int32_t>& tokens, int32_t replay = 0,
                   bool speculative = false);
-  void choose(int32_t row, const Sampling& how);
+  void choose(int32_t row, const Sampling& how, const LogitChanges* change = nullptr);
   void clear();
 };
 

@@ -88,9 +88,12 @@ int32_t sample_token(const float* logits, int64_t vocabulary, const Sampling& ho
 
 void sample(const Call& c) {
   for (int64_t i = 0; i < c.rows; ++i) {
-    const auto row = static_cast<size_t>(c.step.chosen[static_cast<size_t>(i)]);
-    c.out[i] = static_cast<float>(sample_token(c.in[0] + i * c.in_width[0], c.in_width[0],
-                                               c.step.sampling[static_cast<size_t>(i)], c.step.rows[row].position + 1));
+    const auto index = static_cast<size_t>(i);
+    const float* row = c.in[0] + i * c.in_width[0];
+    std::vector<float> logits(row, row + c.in_width[0]);
+    if (c.step.changes[index] != nullptr) c.step.changes[index]->apply(logits.data(), c.in_width[0]);
+    const int32_t position = c.step.rows[static_cast<size_t>(c.step.chosen[index])].position + 1;
+    c.out[i] = static_cast<float>(sample_token(logits.data(), c.in_width[0], c.step.sampling[index], position));
   }
 }
 

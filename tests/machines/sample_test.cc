@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -30,10 +31,14 @@ class Sampler {
   }
 
   // Row i reads logits[rows[i]] at position `first` + i; its new token stands at the next position.
-  std::vector<int32_t> draw(const std::vector<int32_t>& rows, int first, const std::vector<Sampling>& how) {
+  // `changes`: of each row; none: of no row.
+  std::vector<int32_t> draw(const std::vector<int32_t>& rows, int first, const std::vector<Sampling>& how,
+                            const std::vector<LogitChanges>& changes = {}) {
     StepArgs step;
     step.add_run(0, first, rows);
-    for (size_t i = 0; i < rows.size(); ++i) step.choose(static_cast<int32_t>(i), how[i]);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      step.choose(static_cast<int32_t>(i), how[i], changes.empty() ? nullptr : &changes[i]);
+    }
     machine_->run(step);
     std::vector<int32_t> tokens;
     for (const float t : machine_->read(tokens_)) tokens.push_back(static_cast<int32_t>(t));
@@ -130,6 +135,46 @@ TEST(Sampler, DrawsFromTheReferencesKeptSetInTwoThousandCases) {
       ASSERT_EQ(got[at], reference::sample_token(logits[at].data(), kWidth, how[at], first + i + 1)) << "case " << i;
     }
   }
+}
+
+// Penalties, biases and a set of allowed tokens.
+struct RandomChanges {
+  RandomChanges(uint64_t seed, int64_t vocabulary) : allowed(static_cast<size_t>(vocabulary + 63) / 64) {
+    for (int64_t i = 0; i < vocabulary; ++i) {
+      const float x = random_number(seed, static_cast<uint64_t>(i));
+      if (x < -0.7f) changes.tokens.push_back({static_cast<int32_t>(i), 1 + 5 * (x + 1), 20 * x + 17});
+      if (x > 0) allowed[static_cast<size_t>(i) / 64] |= uint64_t{1} << (i % 64);
+    }
+    if (seed % 2 == 0) changes.allowed = allowed.data();
+  }
+  std::vector<uint64_t> allowed;
+  LogitChanges changes;
+};
+
+TEST(Sampler, ChangedLogitsArePickedFromAndOnlyInTheirRows) {
+  constexpr int64_t kWidth = 203;
+  std::vector<std::vector<float>> logits;
+  std::vector<std::unique_ptr<RandomChanges>> random;
+  std::vector<LogitChanges> changes;
+  std::vector<Sampling> how;
+  std::vector<int32_t> rows, want;
+  for (uint64_t i = 0; i < 200; ++i) {
+    logits.push_back(random_logits(i, kWidth, 8.0f));
+    random.push_back(std::make_unique<RandomChanges>(i, kWidth));
+    changes.push_back(i % 5 == 0 ? LogitChanges{} : random.back()->changes);
+    how.push_back(i % 3 == 0 ? Sampling{} : random_sampling(i));
+    rows.push_back(static_cast<int32_t>(i));
+    std::vector<float> changed = logits.back();
+    for (const auto& change : changes.back().tokens) {
+      float& x = changed[static_cast<size_t>(change.token)];
+      x = (x > 0 ? x / change.divisor : x * change.divisor) + change.add;
+    }
+    for (size_t id = 0; changes.back().allowed != nullptr && id < changed.size(); ++id) {
+      if (random_number(i, id) <= 0) changed[id] = -HUGE_VALF;
+    }
+    want.push_back(reference::sample_token(changed.data(), kWidth, how.back(), static_cast<int32_t>(i) + 1));
+  }
+  for (const int threads : {1, 3}) EXPECT_EQ(Sampler(logits, threads).draw(rows, 0, how, changes), want);
 }
 
 TEST(Sampler, EveryKeptTokenIsDrawnAndNoOther) {

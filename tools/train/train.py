@@ -178,7 +178,7 @@ def train(folder: Path, options: argparse.Namespace, kind: type[Family]):
         log = (folder / f"log-{seed}.csv").open("w", buffering=1)
         log.write("step,seconds,documents,tokens,rate,train_loss,validation_loss\n")
         print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
-    start, documents, tokens, step, recent, spent = time.time(), 0, 0, 0, 0.0, 0.0
+    start, documents, tokens, step, recent, spent = time.process_time(), 0, 0, 0, 0.0, 0.0
     while spent < 1.0:
         share = options.rate * rate(step, spent, options.decay)
         for optimizer, peak in zip(optimizers, peaks):
@@ -189,7 +189,7 @@ def train(folder: Path, options: argparse.Namespace, kind: type[Family]):
         loss, shown = losses(model, ids, weights)
         loss.backward()
         mean, spent, rows, used, *counts = average(model, [
-            shown.item(), (time.time() - start) / seconds, float(len(ids)), float((weights > 0).sum()), *family.counts()])
+            shown.item(), (time.process_time() - start) / seconds, float(len(ids)), float((weights > 0).sum()), *family.counts()])
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
@@ -198,7 +198,7 @@ def train(folder: Path, options: argparse.Namespace, kind: type[Family]):
         step, documents, tokens, recent = step + 1, documents + round(rows * world), tokens + round(used * world), recent + mean
         if rank == 0 and (step % 50 == 0 or spent >= 1.0):
             checked = f"{validation(model, fixed):.4f}" if step % 200 == 0 or spent >= 1.0 else ""
-            line = (f"{step},{time.time() - start:.0f},{documents},{tokens},{share:.3f},"
+            line = (f"{step},{time.process_time() - start:.0f},{documents},{tokens},{share:.3f},"
                     f"{recent / ((step - 1) % 50 + 1):.4f},{checked}")
             log.write(line + "\n")
             print(line, flush=True)
@@ -214,7 +214,7 @@ def main(kind: type[Family], description: str):
     """Reads the command line and trains."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--minutes", type=float, default=50.0)
+    parser.add_argument("--minutes", type=float, default=50.0, help="of processor time, of each process")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--batch", type=int, default=1024, help="tokens of a step in each process")
     parser.add_argument("--resume", action="store_true")

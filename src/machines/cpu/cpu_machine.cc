@@ -3,6 +3,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -103,6 +104,9 @@ class CpuMachine : public Machine {
   double draft_seconds() const override { return draft_seconds_; }
   std::span<const float> read(Value output) const override;
   std::vector<float> read_state(int state, int rank, int sequence, int positions) const override;
+  int position_grain() const override { return kPositionBlock; }
+  std::vector<std::byte> save(int sequence, StatePart part) const override;
+  void restore(int sequence, StatePart part, std::span<const std::byte> saved) override;
 
   const Program& program() const override { return program_; }
   const MachineOptions& options() const override { return options_; }
@@ -139,6 +143,8 @@ class CpuMachine : public Machine {
   template <bool kTraced>
   void work(int worker);
   void fail(const Item& item, const Wait& wait, int worker);
+  template <class Visit>
+  void visit_states(int sequence, StatePart part, Visit visit) const;
   int64_t state_stride(const StateInfo& state) const { return megalith::state_stride(state, options_); }
 
   const Program program_;
@@ -366,7 +372,7 @@ void CpuMachine::check_step(const StepArgs& args) const {
     CHECK(run.replay >= 0 && run.replay <= program_.block && (!run.speculative || run.rows <= program_.block),
           "{} rows, of which {} are replayed, in a block of {}", run.rows, run.replay, program_.block);
   }
-  CHECK(args.sampling.size() == args.chosen.size() && static_cast<int>(args.chosen.size()) <= options_.max_chosen,
+  CHECK(args.sampling.size() == args.chosen.size() && args.changes.size() == args.chosen.size() && static_cast<int>(args.chosen.size()) <= options_.max_chosen,
         "{} chosen rows of {}", args.chosen.size(), options_.max_chosen);
 }
 
@@ -468,6 +474,54 @@ std::vector<float> CpuMachine::read_state(int state, int rank, int sequence, int
     }
   }
   return out;
+}
+
+// Calls visit(floats, count) for every stretch of memory of a part, always in the same order. Positions of a head lie in whole
+// blocks, one after the other, whatever the order within a block.
+template <class Visit>
+void CpuMachine::visit_states(int sequence, StatePart part, Visit visit) const {
+  CHECK(part.first % kPositionBlock == 0 && part.last % kPositionBlock == 0 && part.last <= padded_context(options_),
+        "positions from {} to {}", part.first, part.last);
+  for (const RankMemory& memory : ranks_) {
+    for (size_t i = 0; i < program_.states.size(); ++i) {
+      const StateInfo& info = program_.states[i];
+      auto* state = reinterpret_cast<float*>(memory.states[i].data()) + sequence * state_stride(info);
+      if (info.kind == StateInfo::Kind::per_sequence) {
+        if (part.of_sequence()) visit(state, info.elements());
+        continue;
+      }
+      const int64_t slots = info.slots(padded_context(options_));
+      for (int64_t head = 0; head < info.shape[0]; ++head) {
+        int64_t run = 0;  // positions that lie side by side
+        for (int64_t p = std::max<int64_t>(part.first, part.last - slots); p < part.last; p += run) {
+          run = std::min(part.last - p, slots - p % slots);
+          visit(state + (head * slots + p % slots) * info.shape[1], run * info.shape[1]);
+        }
+      }
+    }
+  }
+}
+
+std::vector<std::byte> CpuMachine::save(int sequence, StatePart part) const {
+  size_t bytes = 0;
+  visit_states(sequence, part, [&](const float*, int64_t count) { bytes += static_cast<size_t>(count) * 4; });
+  std::vector<std::byte> saved(bytes);
+  std::byte* out = saved.data();
+  visit_states(sequence, part, [&](const float* from, int64_t count) {
+    std::memcpy(out, from, static_cast<size_t>(count) * 4);
+    out += count * 4;
+  });
+  return saved;
+}
+
+void CpuMachine::restore(int sequence, StatePart part, std::span<const std::byte> saved) {
+  const std::byte* in = saved.data();
+  visit_states(sequence, part, [&](float* to, int64_t count) {
+    CHECK(in + count * 4 <= saved.data() + saved.size(), "{} bytes of states", saved.size());
+    std::memcpy(to, in, static_cast<size_t>(count) * 4);
+    in += count * 4;
+  });
+  CHECK(in == saved.data() + saved.size(), "{} bytes of states", saved.size());
 }
 
 std::string CpuMachine::describe() const {

@@ -22,6 +22,8 @@ namespace megalith {
 // below kNoiseMin - kNoiseMax cannot win, whatever its noise.
 inline constexpr float kReach = kNoiseMax - kNoiseMin;
 
+inline constexpr int64_t kCandidateFloats = sizeof(Candidate) / sizeof(float);
+
 }  // namespace megalith
 #endif
 
@@ -112,15 +114,23 @@ int32_t SampleRow(const float* logits, int64_t size, const Sampling& how, int32_
   return ArgmaxWithNoise(candidates, count, how.seed, position);
 }
 
-// A token id is exact in f32 below 2^24. -1 says that the logits hold a NaN or an infinity.
+// A token id is exact in f32 below 2^24. -1 says that the logits hold a NaN or an infinity. Logits are for the host, too,
+// so what a request changes is changed in a copy: scratch has the candidates, then the copy.
 void RunSample(const OpContext& c, const StepArgs& step, Part part, Scratch scratch) {
   const Range rows = part.of(c.rows(step));
+  const int64_t size = c.in_width[0];
   for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const int32_t row = step.chosen[static_cast<size_t>(i)];
-    c.out[i] = static_cast<float>(SampleRow(c.in[0] + i * c.in_width[0], c.in_width[0],
-                                            step.sampling[static_cast<size_t>(i)],
-                                            step.rows[static_cast<size_t>(row)].position + 1,
-                                            reinterpret_cast<Candidate*>(scratch.floats)));
+    const auto index = static_cast<size_t>(i);
+    const float* logits = c.in[0] + i * size;
+    if (const LogitChanges* changes = step.changes[index]) {
+      float* changed = scratch.floats + size * kCandidateFloats;
+      std::copy_n(logits, size, changed);
+      changes->apply(changed, size);
+      logits = changed;
+    }
+    const int32_t position = step.rows[static_cast<size_t>(step.chosen[index])].position + 1;
+    c.out[i] = static_cast<float>(
+        SampleRow(logits, size, step.sampling[index], position, reinterpret_cast<Candidate*>(scratch.floats)));
   }
 }
 
@@ -137,7 +147,7 @@ void run_sample(const OpContext& c, const StepArgs& step, Part part, Scratch scr
 }
 
 int64_t sample_scratch_floats(int64_t vocabulary) {
-  return vocabulary * static_cast<int64_t>(sizeof(Candidate) / sizeof(float));
+  return vocabulary * (kCandidateFloats + 1);
 }
 
 }  // namespace megalith
