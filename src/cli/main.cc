@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   app.fallthrough(false);
   for (const megalith::Subcommand add :
        {megalith::add_chat, megalith::add_generate, megalith::add_tokenize, megalith::add_detokenize,
-        megalith::add_render, megalith::add_logits, megalith::add_program, megalith::add_check, megalith::add_bench}) {
+        megalith::add_render, megalith::add_logits, megalith::add_program, megalith::add_check, megalith::add_bench, megalith::add_serve}) {
     add(app);
   }
   app.parse_complete_callback([&] { set_up_log(verbose); });

@@ -155,6 +155,12 @@ LoadOptions MachineFlags::load_options(const ModelOptions& model, int sequences)
 
 LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, const LoadOptions& options) {
   Phases phases;
+  LoadedModel loaded = open_model(model, flags, options, phases);
+  spdlog::info("{}", phases.table());
+  return loaded;
+}
+
+LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, const LoadOptions& options, Phases& phases) {
   phases.begin("finding the model");
   const std::filesystem::path directory = model.directory();
   const Host host = describe_host(flags.threads);
@@ -167,7 +173,6 @@ LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, con
     fmt::print(stderr, "draft {}, {}: blocks of {}\n", loaded.draft->directory.filename().string(),
                loaded.draft->draft->family(), loaded.machine->program().block);
   }
-  spdlog::info("{}", phases.table());
   return loaded;
 }
 

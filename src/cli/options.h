@@ -60,6 +60,8 @@ struct MachineFlags {
 
 // Loads a model as the flags say. Says first what is loaded where, unless --quiet was given; with -v, where the time went.
 LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, const LoadOptions& options);
+// The same; the phases of the start go to `phases`.
+LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, const LoadOptions& options, Phases& phases);
 
 struct SamplingFlags {
   // What is not given is greedy; where `as_model`, it is as generation_config.json says, if that asks for sampling.
@@ -75,8 +77,7 @@ struct SamplingFlags {
   Request request(std::vector<int32_t> prompt, const LoadedModel& loaded) const;
   // Says on stderr which settings come from the model's files, where some do.
   void announce(const LoadedModel& loaded) const;
-
- private:
+  // How tokens are drawn where a model's file says this.
   Sampling sampling(const GenerationConfig& model) const;
 };
 
@@ -94,5 +95,6 @@ void add_logits(CLI::App& app);
 void add_program(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_check(CLI::App& app);
+void add_serve(CLI::App& app);
 
 }  // namespace megalith

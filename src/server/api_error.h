@@ -21,6 +21,7 @@ class ApiError : public std::exception {
   std::optional<std::string> param;
   std::optional<std::string> code;
   std::vector<std::pair<std::string, std::string>> headers;  // of the reply, as Retry-After
+  nlohmann::ordered_json more = nlohmann::ordered_json::object();  // that the reply says beside these, or instead
 
   ApiError(int status, std::string type, std::string message, std::optional<std::string> param = {},
            std::optional<std::string> code = {})

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/engine.h"
@@ -25,6 +26,8 @@ class Listener {
 struct Job {
   Request request;
   std::shared_ptr<Listener> listener;
+  std::string request_id = {};      // of the HTTP request that it belongs to
+  const char* kind = "completion";  // or "chat"
 };
 
 // The engine as handlers of requests see it.
@@ -38,6 +41,8 @@ class Generator {
   virtual std::vector<Ticket> submit(std::vector<Job> jobs) = 0;
   // Ends a text after the current step. No matter if it has already ended.
   virtual void cancel(Ticket ticket) = 0;
+  // The same for all texts of a request; with an empty id, for all texts. How many there are.
+  virtual int64_t abort(const std::string& request_id) = 0;
 };
 
 }  // namespace megalith

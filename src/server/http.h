@@ -17,7 +17,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
   std::string method;
-  std::string path;   // without the query
+  std::string path;   // without the query; %XX decoded
   std::string query;  // what follows the question mark
   Headers headers;
   std::string body;
@@ -34,7 +34,8 @@ struct HttpReply {
   Headers headers = {};
 };
 
-// One request and its answer. May be called from any thread; what is sent after the client has gone is dropped.
+// One request and its answer. May be called from any thread; what is sent after the client has gone, or after the answer
+// has ended, is dropped. One that is let go without an answer is a 500; with an unfinished stream, a broken connection.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -46,9 +47,13 @@ class Exchange {
   virtual void begin_stream(int status, std::string content_type, Headers headers) = 0;
   virtual void send(std::string piece) = 0;
   virtual void end() = 0;
+  // Sends the piece whenever a stream has been silent for so long, until it ends. Before or after begin_stream().
+  virtual void ping_every(std::chrono::milliseconds silence, std::string piece) {
+    static_cast<void>(silence), static_cast<void>(piece);
+  }
 
   // `gone` is called once, from any thread, when the client closes its connection before the answer has ended, or takes
-  // nothing for so long that too much waits for it; at once where that is so by now.
+  // nothing for so long that too much waits for it; at once where that is so by now. It is let go when the answer ends.
   virtual void on_gone(std::function<void()> gone) = 0;
 };
 
@@ -60,8 +65,11 @@ struct HttpOptions {
   int threads = 2;
   int64_t max_body = int64_t{32} << 20;     // bytes; more is a 413
   int64_t max_header = int64_t{64} << 10;   // bytes; more is a 431
-  std::chrono::seconds header_timeout{30};  // from a request's first byte to the end of its headers
-  std::chrono::seconds idle_timeout{75};    // between requests
+  std::chrono::milliseconds header_timeout = std::chrono::seconds(30);  // from a request's first byte to its headers' end
+  std::chrono::milliseconds body_timeout = std::chrono::seconds(30);    // without another byte of a body
+  std::chrono::milliseconds idle_timeout = std::chrono::seconds(75);    // between requests
+  std::chrono::milliseconds write_timeout = std::chrono::seconds(120);  // without the client taking anything that waits
+  std::chrono::milliseconds linger_timeout = std::chrono::seconds(10);  // for what is still sent when we close
   int64_t max_unsent = int64_t{16} << 20;   // bytes of a stream that wait for the client; more: it has gone
 };
 

@@ -3,8 +3,10 @@
 // Which handler answers which request, and who may ask.
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/http.h"
@@ -26,6 +28,8 @@ class Router {
 
   // `open` routes need no key. A path may end with "/{}", which stands for the rest of a path.
   void add(std::string_view method, std::vector<std::string> paths, Handler handler, bool open = false);
+  // Answers what no route does, instead of a 404.
+  void set_fallback(Handler fallback) { fallback_ = std::move(fallback); }
   void operator()(const std::shared_ptr<Exchange>& exchange) const;
 
  private:
@@ -33,8 +37,20 @@ class Router {
     Handler handler;
     bool open = false;
   };
+  using Methods = std::map<std::string, Route>;
+
+  // The routes of a path, or null.
+  const Methods* find(const std::string& path) const;
+  // The handler of a request. Throws ApiError where there is none, or no right key.
+  const Handler& handler_for(const HttpRequest& request) const;
+  void require_key(const HttpRequest& request) const;
+  HttpReply preflight(const HttpRequest& request) const;
+  // What lets the page that asks read the answer (CORS).
+  Headers origin_headers(const HttpRequest& request) const;
+
   const Access access_;
-  std::map<std::string, std::map<std::string, Route>> routes_;  // path, method
+  Handler fallback_;
+  std::map<std::string, Methods> routes_;  // path, method
 };
 
 }  // namespace megalith

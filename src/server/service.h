@@ -11,9 +11,6 @@
 
 namespace megalith {
 
-class Metrics;
-class RequestLog;
-
 // What a request gets that does not say otherwise.
 struct RequestDefaults {
   int64_t max_tokens = 512;  // completions and chat
@@ -34,8 +31,6 @@ struct Service {
   int draft_guesses = 0;    // of a step; 0: no draft
   RequestDefaults defaults;
   Generator& generator;
-  Metrics& metrics;
-  RequestLog* log = nullptr;  // null: none is kept
 };
 
 }  // namespace megalith
