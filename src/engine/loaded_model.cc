@@ -71,6 +71,16 @@ void detect_format(TextModel& text) {
   }
 }
 
+// The bos_token of tokenizer_config.json, unless add_bos_token is false.
+std::optional<int32_t> find_begin_token(const TextModel& text) {
+  const auto path = text.directory / "tokenizer_config.json";
+  if (!text.tokenizer || !file_exists(path)) return std::nullopt;
+  const nlohmann::json config = read_json(path);
+  if (!config.is_object() || config.value("add_bos_token", nlohmann::json()) == false) return std::nullopt;
+  const auto name = config.value("bos_token", nlohmann::json());
+  return name.is_string() ? text.tokenizer->find_added(name.get_ref<const std::string&>()) : std::nullopt;
+}
+
 }  // namespace
 
 TextModel load_text(const std::filesystem::path& directory, const std::optional<std::string>& name,
@@ -83,6 +93,7 @@ TextModel load_text(const std::filesystem::path& directory, const std::optional<
   } else {
     detect_format(text);
   }
+  text.begin_token = find_begin_token(text);
   return text;
 }
 

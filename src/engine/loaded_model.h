@@ -36,6 +36,7 @@ struct TextModel {
   std::optional<Tokenizer> tokenizer;        // absent where the directory has no vocabulary
   std::unique_ptr<const ChatFormat> format;  // null where there is no chat template, or one of no known format
   std::optional<Error> unknown_format;       // what is wrong with the template, where it is of no known format
+  std::optional<int32_t> begin_token;        // that raw texts begin with; absent where they begin with their own first
 
   // The same, or an Error that says what is missing.
   const Tokenizer& require_tokenizer() const;

@@ -64,6 +64,8 @@ struct ChatRequest {
 // Reads the chat fields of an OpenAI request; other fields (model, temperature, ...) are not looked at.
 // Error for a wrong field; it names the field, as `messages[1].tool_calls[0].function.arguments`.
 ChatRequest parse_chat_request(const nlohmann::ordered_json& body);
+// Its field response_format alone, which other requests have, too.
+ResponseFormat parse_response_format(const nlohmann::ordered_json& body);
 
 // How one family of models writes a conversation. Immutable.
 class ChatFormat {

@@ -221,18 +221,6 @@ Json read_schema(const Json& format) {
   return *inner;
 }
 
-ResponseFormat read_response_format(const Json& body) {
-  using Kind = ResponseFormat::Kind;
-  const Json* format = find(body, "response_format");
-  if (format == nullptr) return {};
-  if (!format->is_object()) refuse("response_format", "an object", kind(*format));
-  auto type = string_field(*format, "response_format.", "type");
-  if (type == "text") return {};
-  if (type == "json_object") return {Kind::json_object};
-  if (type == "json_schema") return {Kind::json_schema, read_schema(*format)};
-  refuse("response_format.type", "text, json_object or json_schema", type ? in_quotes(*type) : "nothing");
-}
-
 constexpr std::array kTemplateFields = {"enable_thinking", "preserve_thinking", "reasoning_effort", "thinking",
                                         "thinking_effort"};
 
@@ -302,6 +290,18 @@ void read_ending(const Json& body, ChatRequest& request) {
 
 }  // namespace
 
+ResponseFormat parse_response_format(const Json& body) {
+  using Kind = ResponseFormat::Kind;
+  const Json* format = find(body, "response_format");
+  if (format == nullptr) return {};
+  if (!format->is_object()) refuse("response_format", "an object", kind(*format));
+  auto type = string_field(*format, "response_format.", "type");
+  if (type == "text") return {};
+  if (type == "json_object") return {Kind::json_object};
+  if (type == "json_schema") return {Kind::json_schema, read_schema(*format)};
+  refuse("response_format.type", "text, json_object or json_schema", type ? in_quotes(*type) : "nothing");
+}
+
 ChatRequest parse_chat_request(const Json& body) {
   if (!body.is_object()) refuse("request", "an object", kind(body));
   ChatRequest request;
@@ -314,7 +314,7 @@ ChatRequest parse_chat_request(const Json& body) {
   }
   request.tools = read_tools(body, "");
   request.tool_choice = read_tool_choice(body, request.tools);
-  request.response_format = read_response_format(body);
+  request.response_format = parse_response_format(body);
   read_switches(body, "", request);
   read_template_kwargs(body, request);
   settle_effort(request);
