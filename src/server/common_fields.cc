@@ -177,7 +177,7 @@ CommonFields read_common_fields(const RequestFields& fields, const Service& serv
   common.n = static_cast<int>(fields.integer("n", 1, kMostChoicesOfPrompt).value_or(1));
   common.stop = read_stops(fields);
   common.include_stop = fields.flag("include_stop_str_in_output").value_or(false);
-  common.skip_special_tokens = fields.flag("skip_special_tokens").value_or(true);
+  common.skip_special_tokens = fields.flag("skip_special_tokens").value_or(false);
   read_stream(fields, common);
   common.return_token_ids = fields.flag("return_token_ids").value_or(false);
   return common;

@@ -149,7 +149,10 @@ bool Decoder::take_orders() {
     waiting_ = engine_.waiting();
     metrics_.set_queue(running_, waiting_);
     const auto awake = [this] { return stopping_ || !arrived_.empty() || !to_cancel_.empty(); };
-    if (texts_.empty()) wake_.wait(lock, awake);
+    if (texts_.empty()) {
+      metrics_.set_cache_usage(0);
+      wake_.wait(lock, awake);
+    }
     if (stopping_) return false;
     arrived.swap(arrived_);
     to_cancel.swap(to_cancel_);

@@ -21,7 +21,7 @@ struct CommonFields {
   int n = 1;        // choices of each prompt; choice j of a prompt draws with seed + j
   std::vector<std::string> stop;
   bool include_stop = false;         // include_stop_str_in_output
-  bool skip_special_tokens = true;
+  bool skip_special_tokens = false;  // completions: control tokens are no part of the text
   bool stream = false;
   bool include_usage = false;          // stream_options
   bool continuous_usage_stats = false;  // stream_options

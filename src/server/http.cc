@@ -10,6 +10,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <random>
 #include <set>
@@ -376,7 +377,7 @@ asio::awaitable<bool> Session::answer(Incoming in) {
     ++shared_.answering;
   }
   handle(in.fault);
-  watch();
+  if (!response_->ended()) watch();
   const bool more = co_await send_response();
   if (closed_) co_return false;
   response_->detach();
@@ -499,6 +500,7 @@ class HttpServer::Impl {
   asio::awaitable<void> accept();
   void run();
   // On the acceptor's strand.
+  void add_session(Protocol::socket socket);
   void close_acceptor();
   void close_sessions(bool only_idle);
 
@@ -560,12 +562,20 @@ asio::awaitable<void> HttpServer::Impl::accept() {
     }
     refused = false;
     set_options(socket, listening_.family());
-    auto session = std::make_shared<Session>(shared_, std::move(socket));
+    add_session(std::move(socket));
+  }
+}
+
+void HttpServer::Impl::add_session(Protocol::socket socket) {
+  try {
+    const auto session = std::make_shared<Session>(shared_, std::move(socket));
     {
       std::lock_guard lock(shared_.mutex);
       shared_.sessions.insert(session);
     }
     session->start();
+  } catch (const std::bad_alloc&) {
+    spdlog::error("there is no memory for another connection");
   }
 }
 

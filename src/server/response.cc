@@ -202,6 +202,7 @@ void Response::append_chunk(std::string_view piece) {
   if (taken_ + queue_.size() + piece.size() > static_cast<size_t>(max_unsent_)) {
     overfull_ = true;
     queue_ = {};
+    noted_ = false;  // the sink is busy sending, and must hear of this
     return;
   }
   if (!chunked_) {

@@ -124,13 +124,16 @@ const Router::Methods* Router::find(const std::string& path) const {
 
 const Handler& Router::handler_for(const HttpRequest& request) const {
   const Methods* methods = find(request.path);
+  if (!methods && fallback_) return fallback_;
   if (!methods) {
-    throw ApiError(404, "not_found_error", "There is nothing at " + request.path + ". See GET /v1/models for a first request.");
+    throw ApiError(404, "not_found_error", "There is nothing at " + request.path + ". Try /v1/models.");
   }
   const auto found = methods->find(request.method == "HEAD" ? "GET" : request.method);
   if (found == methods->end()) {
-    ApiError error(405, "invalid_request_error", request.path + " does not take " + request.method + ". Use one of: " + allowed(*methods) + ".");
-    error.headers = {{"Allow", allowed(*methods)}};
+    const std::string allow = allowed(*methods);
+    ApiError error(405, "invalid_request_error",
+                   request.path + " does not take " + request.method + ". Use one of: " + allow + ".");
+    error.headers = {{"Allow", allow}};
     throw error;
   }
   if (!found->second.open) require_key(request);

@@ -230,7 +230,7 @@ TEST(GenerationRequest, UnknownFieldsAndNullsAreNotLookedAt) {
     EXPECT_THAT(common.stop, IsEmpty());
     EXPECT_EQ(common.n, 1);
     EXPECT_FALSE(common.stream || common.include_usage || common.include_stop || common.return_token_ids);
-    EXPECT_TRUE(common.skip_special_tokens);
+    EXPECT_FALSE(common.skip_special_tokens);
   }
 }
 
@@ -355,11 +355,11 @@ TEST(GenerationRequest, TokensOfTheRequestEndItBesideTheModels) {
 
 TEST(GenerationRequest, SwitchesAreRead) {
   const std::string fields = R"("stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true},
-    "include_stop_str_in_output": true, "skip_special_tokens": false, "return_token_ids": true, "n": 3)";
+    "include_stop_str_in_output": true, "skip_special_tokens": true, "return_token_ids": true, "n": 3)";
   for (const CommonFields& common : {completion(fields).common, chat(fields).common}) {
     EXPECT_TRUE(common.stream && common.include_usage && common.continuous_usage_stats);
     EXPECT_TRUE(common.include_stop && common.return_token_ids);
-    EXPECT_FALSE(common.skip_special_tokens);
+    EXPECT_TRUE(common.skip_special_tokens);
     EXPECT_EQ(common.n, 3);
   }
   EXPECT_TRUE(chat(R"("stream_options": {"include_usage": true})").common.include_usage);
