@@ -36,8 +36,8 @@ sanitize: packages
 	@cmake --build --preset address+undefined
 	@cd build/address+undefined && $(CTEST)
 	@cmake --preset thread
-	@cmake --build --preset thread --target test_machines test_engine
-	@cd build/thread && TSAN_OPTIONS=halt_on_error=1 $(CTEST) -R 'Workers|Waiting|Contract|Engine|Loading|CpuMachine|Failure|Trace|Limits|TheThreadsDoNotMatter|GuessesHaveEqualBits'
+	@cmake --build --preset thread --target test_machines test_engine test_server
+	@cd build/thread && TSAN_OPTIONS=halt_on_error=1 $(CTEST) -R 'Workers|Waiting|Contract|Engine|Loading|CpuMachine|Failure|Trace|Limits|TheThreadsDoNotMatter|GuessesHaveEqualBits|Http|Routed|Events|Decoder|AnswerThreads|Metrics|RequestLog'
 
 fuzz:
 	@scripts/install-packages.sh fuzz

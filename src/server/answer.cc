@@ -59,7 +59,7 @@ std::vector<Job> Answer::make_jobs(const Prompts& prompts) {
 }
 
 bool Answer::take_tokens(Part& part, const Generation& generation, size_t first) {
-  if (cancelled_) return false;
+  if (cancelled_) return true;  // the generator ends it
   if (fields_.stream) open();
   const bool more = part.choice->feed(generation, first);
   account(part, generation);

@@ -1,6 +1,8 @@
 #include "server/request_constraint.h"
 
-#include "base/error.h"
+#include "server/prompt.h"
+#include "text/channel_constraint.h"
+#include "text/json_constraint.h"
 
 namespace megalith {
 
@@ -14,20 +16,17 @@ bool has_form(const ChatRequest& chat) {
          chat.tool_choice.kind == Kind::function;
 }
 
-std::shared_ptr<const Constraint> completion_constraint(const Service&, const ResponseFormat& format, const Request&) {
+std::shared_ptr<const Constraint> completion_constraint(const Service& service, const ResponseFormat& format,
+                                                        const Request& request) {
   if (!has_form(format)) return nullptr;
-  throw Error({.where = "response_format", .expected = "text", .found = "another form", .next = {}});
+  return make_json_constraint(tokenizer_of(service), format, request.end_tokens);
 }
 
-std::shared_ptr<const Constraint> chat_constraint(const Service&, const ChatRequest& chat,
-                                                  std::optional<int64_t> thinking_budget, bool, const Request&) {
-  const auto refuse = [](const char* where, const char* expected) {
-    throw Error({.where = where, .expected = expected, .found = "another form", .next = {}});
-  };
-  if (has_form(chat.response_format)) refuse("response_format", "text");
-  if (has_form(chat)) refuse("tool_choice", "\"auto\" or \"none\"");
-  if (thinking_budget) refuse("thinking_budget", "no budget");
-  return nullptr;
+std::shared_ptr<const Constraint> chat_constraint(const Service& service, const ChatRequest& chat,
+                                                  std::optional<int64_t> thinking_budget, bool parallel_tool_calls,
+                                                  const Request& request) {
+  return make_answer_constraint(chat_format_of(service), tokenizer_of(service), chat, thinking_budget, request.end_tokens,
+                                parallel_tool_calls);
 }
 
 }  // namespace megalith

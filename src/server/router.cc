@@ -17,7 +17,8 @@ constexpr const char* kPreflightSeconds = "86400";
 // An exchange whose answers carry more headers.
 class RoutedExchange final : public Exchange {
  public:
-  RoutedExchange(std::shared_ptr<Exchange> inner, Headers headers) : inner_(std::move(inner)), headers_(std::move(headers)) {}
+  RoutedExchange(std::shared_ptr<Exchange> inner, Headers headers)
+      : inner_(std::move(inner)), headers_(std::move(headers)) {}
   ~RoutedExchange() override {
     if (!started_) fail(ApiError::internal("The request was given up without an answer."));
   }
@@ -147,9 +148,10 @@ void Router::require_key(const HttpRequest& request) const {
   bool known = false;
   for (const auto& key : access_.api_keys) known |= !key.empty() && equal_keys(given, key);
   if (known) return;
-  ApiError error(401, "authentication_error",
-                 given.empty() ? "An API key is needed. Send it as Authorization: Bearer KEY." : "The API key is not known.",
-                 {}, "invalid_api_key");
+  ApiError error(
+      401, "authentication_error",
+      given.empty() ? "An API key is needed. Send it as Authorization: Bearer KEY." : "The API key is not known.", {},
+      "invalid_api_key");
   error.headers = {{"WWW-Authenticate", "Bearer"}};
   throw error;
 }

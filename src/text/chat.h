@@ -46,7 +46,9 @@ struct ToolChoice {
 struct ResponseFormat {
   enum class Kind { text, json_object, json_schema };
   Kind kind = Kind::text;
-  nlohmann::ordered_json schema = nullptr;  // json_schema
+  nlohmann::ordered_json schema = nullptr;                         // json_schema
+  bool strict = false;                                             // json_schema: nothing that is not declared
+  std::string schema_path = "response_format.json_schema.schema";  // where the request has it
 };
 
 struct ChatRequest {
@@ -67,6 +69,18 @@ ChatRequest parse_chat_request(const nlohmann::ordered_json& body);
 // Its field response_format alone, which other requests have, too.
 ResponseFormat parse_response_format(const nlohmann::ordered_json& body);
 
+// The tokens between the channels of an answer.
+struct ChannelMarks {
+  std::vector<int32_t> thoughts_end;      // lead out of thoughts; the first ends them wherever it comes in them
+  std::vector<int32_t> leaves_thoughts;   // each of these ends them too
+  std::vector<int32_t> content_begin;     // lead from there to content
+  std::vector<int32_t> content_end;       // lead from content to the end token; the first ends it
+  std::vector<int32_t> calls_begin;       // lead from the beginning of content to the opening of a call
+  std::vector<int32_t> call_opening_end;  // end the opening
+  std::vector<int32_t> call_end;          // end a call; the first is in none of its texts
+  std::vector<int32_t> calls_end;         // lead from there to the end token
+};
+
 // How one family of models writes a conversation. Immutable.
 class ChatFormat {
  public:
@@ -79,6 +93,10 @@ class ChatFormat {
   virtual std::vector<std::string> end_tokens() const = 0;
   // Whether the answer to this request begins with thoughts.
   virtual bool thinks(const ChatRequest& request) const = 0;
+  // Error when the vocabulary lacks a token of the format.
+  virtual ChannelMarks marks(const Tokenizer& tokenizer) const = 0;
+  // The text that opens a call of a function, between marks.
+  virtual std::string call_opening(std::string_view function) const = 0;
   // Reads the answer to this request. Error when the vocabulary lacks a token of the format.
   virtual std::unique_ptr<OutputParser> parser(const Tokenizer& tokenizer, const ChatRequest& request) const = 0;
 };

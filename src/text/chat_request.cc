@@ -210,15 +210,18 @@ ToolChoice read_tool_choice(const Json& body, const Json& tools) {
 
 // The schema of {"type": "json_schema", "json_schema": {"schema": ...}}; without the inner name, the whole is the
 // schema.
-Json read_schema(const Json& format) {
+ResponseFormat read_schema(const Json& format) {
+  ResponseFormat read{ResponseFormat::Kind::json_schema};
   const std::string path = "response_format.json_schema";
   const Json* given = find(format, "json_schema");
   if (given == nullptr || !given->is_object()) refuse(path, "an object", given ? kind(*given) : "nothing");
   check_depth(*given, path);
+  read.strict = bool_field(*given, path + ".", "strict").value_or(false);
   const Json* inner = find(*given, "schema");
-  if (inner == nullptr) return *given;
-  if (!inner->is_object()) refuse(path + ".schema", "an object", kind(*inner));
-  return *inner;
+  read.schema = inner == nullptr ? *given : *inner;
+  if (inner == nullptr) read.schema_path = path;
+  if (!read.schema.is_object()) refuse(read.schema_path, "an object", kind(read.schema));
+  return read;
 }
 
 constexpr std::array kTemplateFields = {"enable_thinking", "preserve_thinking", "reasoning_effort", "thinking",
@@ -298,7 +301,7 @@ ResponseFormat parse_response_format(const Json& body) {
   auto type = string_field(*format, "response_format.", "type");
   if (type == "text") return {};
   if (type == "json_object") return {Kind::json_object};
-  if (type == "json_schema") return {Kind::json_schema, read_schema(*format)};
+  if (type == "json_schema") return read_schema(*format);
   refuse("response_format.type", "text, json_object or json_schema", type ? in_quotes(*type) : "nothing");
 }
 

@@ -255,6 +255,23 @@ class ChatmlQwenFormat : public ChatFormat {
     return on && turn_of(form_, request.messages.back()).content.empty();
   }
 
+  ChannelMarks marks(const Tokenizer& tokenizer) const override {
+    auto mark = [&](std::string_view text) { return find_mark(tokenizer, text, "tokenizer.json: added_tokens"); };
+    mark("</think>");
+    return {.thoughts_end = tokenizer.encode("</think>\n\n", Specials::recognised),
+            .leaves_thoughts = {mark("<tool_call>"), mark("<|im_end|>"), mark("<|endoftext|>")},
+            .content_begin = {},
+            .content_end = {},
+            .calls_begin = {mark("<tool_call>")},
+            .call_opening_end = {},
+            .call_end = {mark("</tool_call>")},
+            .calls_end = {}};
+  }
+
+  std::string call_opening(std::string_view function) const override {
+    return fmt::format("\n<function={}>\n", function);
+  }
+
   std::unique_ptr<OutputParser> parser(const Tokenizer& tokenizer, const ChatRequest& request) const override {
     ChatmlQwenStart start{.thinking = thinks(request), .mid_text = request.continue_final_message};
     for (const Message& message : request.messages) {

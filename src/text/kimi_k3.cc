@@ -316,10 +316,8 @@ class Renderer {
       case ToolChoice::Kind::none:
         return system("tool-choice", kMustNotCall);
       case ToolChoice::Kind::required:
+      case ToolChoice::Kind::function:  // which one, the format has no words for
         return system("tool-choice", kMustCall);
-      case ToolChoice::Kind::function:
-        refuse("tool_choice", "\"auto\", \"none\" or \"required\"", "one function",
-               "This format cannot ask for it; send only this tool, and \"required\".");
     }
   }
 
@@ -340,6 +338,8 @@ class Renderer {
   Prompt prompt_;
 };
 
+constexpr std::array kMarks = {kKimiK3Open, kKimiK3Close, kKimiK3Sep, kKimiK3End};
+
 class KimiK3Format : public ChatFormat {
  public:
   explicit KimiK3Format(KimiK3 form) : form_(form) {}
@@ -355,6 +355,32 @@ class KimiK3Format : public ChatFormat {
   bool thinks(const ChatRequest& request) const override {
     bool open = request.continue_final_message && !request.messages.empty();
     return thinking(request) && (open ? request.messages.back().content.empty() : request.add_generation_prompt);
+  }
+
+  // A response comes before the tools, empty where there is none.
+  ChannelMarks marks(const Tokenizer& tokenizer) const override {
+    auto ids = [&](std::initializer_list<std::string_view> parts) {
+      std::vector<int32_t> all;
+      for (std::string_view part : parts) {
+        bool mark = std::find(kMarks.begin(), kMarks.end(), part) != kMarks.end();
+        if (mark) find_mark(tokenizer, part, "tokenizer_config.json: added_tokens_decoder");
+        for (int32_t id : tokenizer.encode(part, mark ? Specials::recognised : Specials::plain_text)) all.push_back(id);
+      }
+      return all;
+    };
+    constexpr auto open = kKimiK3Open, close = kKimiK3Close, sep = kKimiK3Sep;
+    return {.thoughts_end = ids({close, "think", sep}),
+            .leaves_thoughts = ids({open, kKimiK3End}),
+            .content_begin = ids({open, "response", sep}),
+            .content_end = ids({close, "response", sep, close, "message", sep}),
+            .calls_begin = ids({close, "response", sep, open, "tools", sep, open}),
+            .call_opening_end = ids({sep}),
+            .call_end = ids({close, "call", sep}),
+            .calls_end = ids({close, "tools", sep, close, "message", sep})};
+  }
+
+  std::string call_opening(std::string_view function) const override {
+    return fmt::format("call tool=\"{}\" index=\"1\"", escaped(function));
   }
 
   std::unique_ptr<OutputParser> parser(const Tokenizer& tokenizer, const ChatRequest& request) const override {
@@ -375,8 +401,6 @@ class KimiK3Format : public ChatFormat {
 
   KimiK3 form_;
 };
-
-constexpr std::array kMarks = {kKimiK3Open, kKimiK3Close, kKimiK3Sep, kKimiK3End};
 
 }  // namespace
 

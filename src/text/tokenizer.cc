@@ -7,6 +7,7 @@
 #include "text/cut_long_text.h"
 #include "text/nfc.h"
 #include "text/tiktoken_file.h"
+#include "text/token_trie.h"
 #include "text/tokenizer_tables.h"
 #include "text/utf8_stream.h"
 
@@ -161,6 +162,11 @@ bool Tokenizer::is_special(int32_t id) const {
 
 std::optional<int32_t> Tokenizer::find_added(std::string_view text) const {
   return tables_->added.id(text);
+}
+
+const TokenTrie& Tokenizer::trie() const {
+  std::call_once(tables_->trie->once, [&] { tables_->trie->made = std::make_unique<const TokenTrie>(*tables_); });
+  return *tables_->trie->made;
 }
 
 int32_t Tokenizer::size() const {

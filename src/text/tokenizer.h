@@ -14,6 +14,7 @@
 namespace megalith {
 
 struct TokenizerTables;
+class TokenTrie;
 
 // Whether added tokens (<|im_start|>, <think>, ...) spelled in a text become their single ids.
 enum class Specials { recognised, plain_text };
@@ -61,6 +62,9 @@ class Tokenizer {
   bool is_special(int32_t id) const;
   // The id of an added token, marked special or not, by its exact text.
   std::optional<int32_t> find_added(std::string_view text) const;
+
+  // The bytes of all tokens but the added ones; made at the first call, and shared by all copies.
+  const TokenTrie& trie() const;
 
   // One more than the highest token id.
   int32_t size() const;

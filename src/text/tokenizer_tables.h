@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +14,7 @@
 #include "text/bpe.h"
 #include "text/split.h"
 #include "text/text_map.h"
+#include "text/token_trie.h"
 
 namespace megalith {
 
@@ -42,6 +45,12 @@ class AddedTokens {
   std::array<std::pair<size_t, size_t>, 256> ranges_;  // of tokens_, by first byte
 };
 
+// A trie that is made when it is first asked for.
+struct LazyTrie {
+  std::once_flag once;
+  std::unique_ptr<const TokenTrie> made;
+};
+
 struct TokenizerTables {
   std::string bytes;           // of all tokens, joined
   std::vector<size_t> begins;  // by id, and one more; an id without a token is empty
@@ -55,6 +64,8 @@ struct TokenizerTables {
   TextMap whole;  // with ignore_merges: pieces that are one token
   AddedTokens added;
   bool segments_apart = false;  // each segment is encoded by itself, after long texts are cut
+
+  std::shared_ptr<LazyTrie> trie = std::make_shared<LazyTrie>();
 
   // One more than the highest id.
   int32_t size() const { return static_cast<int32_t>(special.size()); }

@@ -296,7 +296,7 @@ TEST(KimiK3, ToolChoiceAndResponseFormatFollowTheMessages) {
                         "must match the following schema:\n```json\n{\"a\":\"é\",\"b\":1}\n```") +
                 kEnd);
   std::string one = R"("tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"}})";
-  EXPECT_TRUE(cause_of([&] { with(one); }).starts_with("tool_choice:"));
+  EXPECT_NE(with(one).find("The system is invoked with `tool_choice=required`.\n"), std::string::npos);
 }
 
 TEST(KimiK3, WrongFieldsAreNamed) {
