@@ -177,6 +177,11 @@ LoadedModel open_model(const ModelOptions& model, const MachineFlags& flags, con
 }
 
 void SamplingFlags::add(CLI::App& app) {
+  add_without_seed(app);
+  app.add_option("--seed", seed, "of the noise that draws tokens; the same seed gives the same text")->capture_default_str();
+}
+
+void SamplingFlags::add_without_seed(CLI::App& app) {
   app.add_option("--max-tokens", max_tokens, "the most tokens of an answer")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
@@ -189,7 +194,6 @@ void SamplingFlags::add(CLI::App& app) {
       ->check(number_in(1e-6, 1));
   app.add_option("--min-p", min_p, "drop tokens less likely than this share of the likeliest; 0 is off" + otherwise + "0)")
       ->check(number_in(0, 1));
-  app.add_option("--seed", seed, "of the noise that draws tokens; the same seed gives the same text")->capture_default_str();
   app.add_flag("--ignore-eos", ignore_eos, "go on after end tokens");
 }
 

@@ -73,6 +73,7 @@ struct SamplingFlags {
   bool ignore_eos = false;
 
   void add(CLI::App& app);
+  void add_without_seed(CLI::App& app);
   // A request to this model with these settings.
   Request request(std::vector<int32_t> prompt, const LoadedModel& loaded) const;
   // Says on stderr which settings come from the model's files, where some do.

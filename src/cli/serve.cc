@@ -208,7 +208,7 @@ void add_serve(CLI::App& app) {
   serve->model.add_chat_format(*sub);
   serve->machine.deadline_s = kDeadline;
   serve->add(*sub);
-  serve->sampling.add(*sub);
+  serve->sampling.add_without_seed(*sub);
   serve->draft.add_draft(*sub);
   serve->machine.add(*sub);
   sub->callback([serve] { serve->run(); });

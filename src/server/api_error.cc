@@ -6,13 +6,11 @@ namespace megalith {
 
 namespace {
 
-// A path of fields as messages[0].content, not a file or a phrase.
+// A path of fields as messages[0].content, not a phrase. Names within it may be anything: those of a schema are.
 bool is_field(const std::string& where) {
-  auto inside = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
-           c == '[' || c == ']' || c == '-';
-  };
-  return !where.empty() && std::all_of(where.begin(), where.end(), inside) && where.front() != '-';
+  const auto in_name = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; };
+  const auto end = std::find_if_not(where.begin(), where.end(), in_name);
+  return end != where.begin() && (end == where.end() || *end == '.' || *end == '[');
 }
 
 std::string message_of(const Error& error) {

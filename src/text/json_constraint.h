@@ -18,8 +18,9 @@ namespace megalith {
 
 class JsonMasks;
 
-// Blanks: at most two on a line and, after a line break, at most 64; no second line break. Before the document at most
-// four of any kind. Once the document is complete one of the end tokens may come, and after it anything.
+// Blanks: at most two on a line and, after a line break, four and as many for each open container; no second line break.
+// Before the document at most four of any kind. Once the document is complete one of the end tokens may come, and after it
+// anything.
 class JsonConstraint : public Constraint {
  public:
   // Error when the vocabulary lacks a byte that JSON may need. With no end tokens, anything may follow the document.

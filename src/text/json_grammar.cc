@@ -13,7 +13,8 @@ constexpr size_t kMostReadings = 64;  // of a text; more are dropped
 
 // A long run of blanks is nothing that a document needs, and a model may not find out of it.
 constexpr uint8_t kMostBlanks = 2;        // on a line
-constexpr uint8_t kMostIndent = 64;       // after a line break
+constexpr uint32_t kMostIndent = 4;       // after a line break, and as many more for each open container
+constexpr uint32_t kWidestIndent = 64;
 constexpr uint8_t kMostBlanksBefore = 4;  // before the document, line breaks or not
 // A number may be as long as any that a double or a 64-bit integer is written as.
 constexpr uint32_t kMostDigits = 20;
@@ -30,14 +31,14 @@ bool is_blank(uint8_t byte) {
 // Blanks of a line are counted from 0; those after a line break go on from here.
 constexpr uint8_t kLineBreak = kMostBlanks + 1;
 
-bool take_blank(uint8_t& blanks, uint8_t byte, bool before_document) {
+bool take_blank(uint8_t& blanks, uint8_t byte, bool before_document, uint32_t depth) {
   if (before_document) return blanks++ < kMostBlanksBefore;
   if (byte == '\n') {
     if (blanks >= kLineBreak) return false;
     blanks = kLineBreak;
     return true;
   }
-  const uint8_t most = blanks < kLineBreak ? kMostBlanks : kLineBreak + kMostIndent;
+  const uint32_t most = blanks < kLineBreak ? kMostBlanks : kLineBreak + std::min(kMostIndent * (depth + 1), kWidestIndent);
   return blanks++ < most;
 }
 
@@ -176,7 +177,7 @@ class JsonGrammar::Step {
     if (!is_blank(byte)) return false;
     JsonFrame frame = reading.top;
     const bool before_document = frame.at == first && rules_[frame.rule].kind == Kind::document;
-    if (megalith::take_blank(frame.blanks, byte, before_document)) add(frame, reading.below);
+    if (megalith::take_blank(frame.blanks, byte, before_document, depth_of(reading))) add(frame, reading.below);
     return true;
   }
 

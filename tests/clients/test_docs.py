@@ -1,7 +1,6 @@
 """The examples of docs/serving.md: each command runs, and its JSON has the shape that the page shows."""
 
 import json
-import pathlib
 import re
 import subprocess
 
@@ -16,9 +15,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 def examples():
     """(command, what is shown of its output) of each example of the page."""
     blocks = BLOCK.findall(PAGE.read_text())
-    for (language, command), (shown_as, shown) in zip(blocks, blocks[1:]):
-        if language == "sh":
-            yield pytest.param(command, shown_as, shown, id=re.sub(r"\W+", "-", command.split("-d")[0])[:40])
+    return [pytest.param(command, shown_as, shown, id=re.sub(r"\W+", "-", command.split("-d")[0])[:40])
+            for (language, command), (shown_as, shown) in zip(blocks, blocks[1:]) if language == "sh"]
 
 
 @pytest.fixture(scope="module")
@@ -79,5 +77,6 @@ def test_all_fields_of_the_page_are_read(server):
     """A wrong value of each is refused by its name."""
     for name in re.findall(r"^\| `(\w+)`", PAGE.read_text().split("## Fields")[1].split("\n## ")[0], re.M):
         body = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi", "max_tokens": 1}
-        refused = [server.post(route, {**body, name: {"no": [1]}}).status for route in ("/v1/completions", "/v1/chat/completions")]
+        refused = [server.post(route, {**body, name: wrong}).status
+                   for route in ("/v1/completions", "/v1/chat/completions") for wrong in ({"no": [1]}, "no")]
         assert 400 in refused, f"{name}: {refused}"
