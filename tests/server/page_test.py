@@ -766,16 +766,18 @@ def main():
     if not driver or not (shutil.which("chromium") or shutil.which("google-chrome")):
         print("skipped: no chromium and chromium-driver")
         return 77
-    stub = Stub()
-    threading.Thread(target=stub.serve_forever, daemon=True).start()
+    url = os.environ.get("MEGALITH_URL", "").rstrip("/")
     browser = Browser(driver)
     try:
-        failed = run_checks(browser, stub)
-        if url := os.environ.get("MEGALITH_URL", "").rstrip("/"):
+        if url:
             check_real(browser, url)
+            return 0
+        stub = Stub()
+        threading.Thread(target=stub.serve_forever, daemon=True).start()
+        failed = run_checks(browser, stub)
+        stub.shutdown()
     finally:
         browser.close()
-        stub.shutdown()
     return 1 if failed else 0
 
 
