@@ -40,6 +40,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual const HttpRequest& request() const = 0;
+  // The request's body, for the handler: what is taken does not stay in memory until the answer ends.
+  virtual std::string take_body() { return request().body; }
 
   // A whole answer. Once, and not after begin_stream().
   virtual void reply(HttpReply reply) = 0;

@@ -48,6 +48,7 @@ class ResponseExchange final : public Exchange {
   ~ResponseExchange() override { response_->fail(ApiError::internal("The request was given up without an answer.")); }
 
   const HttpRequest& request() const override { return response_->request(); }
+  std::string take_body() override { return response_->take_body(); }
   void reply(HttpReply reply) override { response_->reply(std::move(reply)); }
   void begin_stream(int status, std::string content_type, Headers headers) override {
     response_->begin_stream(status, content_type, headers);

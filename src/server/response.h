@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/api_error.h"
@@ -41,6 +42,7 @@ class Response {
       : request_(std::move(request)), client_(client), max_unsent_(max_unsent), sink_(&sink) {}
 
   const HttpRequest& request() const { return request_; }
+  std::string take_body() { return std::exchange(request_.body, {}); }
 
   // For the handlers: as Exchange says.
   void reply(HttpReply reply);
@@ -82,7 +84,7 @@ class Response {
   // Unlocks, and lets the callbacks go.
   void finish(Lock lock);
 
-  const HttpRequest request_;
+  HttpRequest request_;
   const ClientProtocol client_;
   const int64_t max_unsent_;
 

@@ -24,6 +24,7 @@ class RoutedExchange final : public Exchange {
   }
 
   const HttpRequest& request() const override { return inner_->request(); }
+  std::string take_body() override { return inner_->take_body(); }
   void reply(HttpReply reply) override {
     started_ = true;
     append(reply.headers);

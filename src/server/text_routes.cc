@@ -50,9 +50,9 @@ Tokenized tokenize_messages(const RequestFields& fields, const Json& body, const
 // A JSON list of what each token is shown as. Written at once, since a text may have millions.
 template <class Show>
 std::string list_of(const std::vector<int32_t>& ids, Show show) {
-  std::string list = "[";
-  for (const int32_t id : ids) list += (list.size() > 1 ? "," : "") + show(id);
-  return list + "]";
+  std::string list;
+  for (const int32_t id : ids) list.append(list.empty() ? "[" : ",").append(show(id));
+  return list.empty() ? "[]" : list.append("]");
 }
 
 // With its text, or its bytes where those are no whole characters.
@@ -100,7 +100,7 @@ HttpReply tokenize(const HttpRequest& request, const Service& service) {
   std::string reply = fmt::format(R"({{"count":{},"max_model_len":{},"tokens":{})", tokenized.ids.size(), service.context,
                                   list_of(tokenized.ids, show));
   const auto text_of = [&](int32_t id) { return Json(tokenizer.decode({&id, 1}, false)).dump(); };
-  if (strings) reply += ",\"token_strs\":" + list_of(tokenized.ids, text_of);
+  if (strings) reply.append(",\"token_strs\":").append(list_of(tokenized.ids, text_of));
   return {.body = reply + "}"};
 }
 
