@@ -6,11 +6,13 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <optional>
 
 #include "base/error.h"
+#include "cli/embedded.h"
 #include "cli/options.h"
 #include "machines/limits.h"
 #include "server/server.h"
@@ -43,6 +45,7 @@ struct Serve {
   void run() const;
   ServeOptions options() const;
   std::vector<std::string> keys() const;
+  std::string public_name() const;
   ServedModel load(std::function<void(uint64_t, uint64_t)> on_progress, Phases& phases) const;
 };
 
@@ -107,8 +110,15 @@ ServeOptions Serve::options() const {
     options.decoder.trace_file = trace;
     options.decoder.trace_steps = trace_steps;
   }
-  if (options.model_name.empty()) options.model_name = model.model.empty() ? "tiny-qwen" : model.model;
+  if (options.model_name.empty()) options.model_name = public_name();
   return options;
+}
+
+// Of a directory the last name: where it lies is nobody's business.
+std::string Serve::public_name() const {
+  if (model.model.empty()) return kDefaultModel;
+  if (is_embedded(model.model) || !std::filesystem::is_directory(model.model)) return model.model;
+  return std::filesystem::canonical(model.model).filename().string();
 }
 
 ServedModel Serve::load(std::function<void(uint64_t, uint64_t)> on_progress, Phases& phases) const {
@@ -155,7 +165,7 @@ void Serve::run() const {
 void Serve::add_http(CLI::App& app) {
   app.add_option("--bind", serve.http.bind, "where to listen: HOST:PORT, [ADDRESS]:PORT, :PORT for all addresses, or unix:PATH")
       ->capture_default_str();
-  app.add_option("--model-name", serve.model_name, "the model's name in replies (default: as --model)");
+  app.add_option("--model-name", serve.model_name, "the model's name in replies (default: as --model, of a directory its last name)");
   app.add_option("--api-key", api_keys,
                  "a key that clients must send; may be given several times (also: MEGALITH_API_KEY)")
       ->expected(1)
