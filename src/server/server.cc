@@ -41,7 +41,7 @@ struct Server::Loaded {
     engine.forget(id);
   }
 
-  // Says with what a text was made: equal for equal weights, whatever machine they run on.
+  // Tells one setup from another.
   std::string fingerprint(const ServeOptions& options) const {
     uint64_t hash = 0xcbf29ce484222325;
     const auto mix = [&hash](std::string_view text) {
@@ -63,11 +63,9 @@ struct Server::Loaded {
 
 Server::Server(ServeOptions options, ModelLoader load) : options_(std::move(options)) {
   if (!options_.request_log.empty()) log_ = std::make_unique<RequestLog>(options_.request_log);
-  router_ = std::make_shared<const Router>(loading_router());
-  http_ = std::make_unique<HttpServer>(options_.http, [this](const std::shared_ptr<Exchange>& exchange) {
-    const std::shared_ptr<const Router> router = router_;
-    (*router)(exchange);
-  });
+  use(loading_router());
+  http_ = std::make_unique<HttpServer>(options_.http,
+                                       [this](const std::shared_ptr<Exchange>& exchange) { (*router())(exchange); });
   loader_ = std::thread([this, load = std::move(load)] { this->load(load); });
 }
 
@@ -76,6 +74,17 @@ Server::~Server() {
   // Texts that are open hold on to exchanges, and handlers to the service.
   if (loaded_) loaded_->decoder.reset();
   http_.reset();
+}
+
+void Server::use(Router router) {
+  auto shared = std::make_shared<const Router>(std::move(router));
+  const std::lock_guard lock(mutex_);
+  router_ = std::move(shared);
+}
+
+std::shared_ptr<const Router> Server::router() {
+  const std::lock_guard lock(mutex_);
+  return router_;
 }
 
 Router Server::loading_router() {
@@ -106,7 +115,7 @@ void Server::load(const ModelLoader& loader) {
   try {
     ServedModel served = loader([this](uint64_t done, uint64_t total) { lifecycle_.progress(done, total); }, phases_);
     loaded = std::make_unique<Loaded>(std::move(served), options_, log_.get(), phases_);
-    router_ = std::make_shared<const Router>(ready_router(*loaded));
+    use(ready_router(*loaded));
     lifecycle_.ready([&decoder = *loaded->decoder] { return decoder.failure(); });
   } catch (...) {
     problem = std::current_exception();

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -64,6 +63,8 @@ class Server {
  private:
   struct Loaded;
   void load(const ModelLoader& loader);
+  void use(Router router);
+  std::shared_ptr<const Router> router();
   // What is answered before the model is loaded, and then.
   Router loading_router();
   Router ready_router(const Loaded& loaded);
@@ -75,9 +76,9 @@ class Server {
   std::mutex mutex_;
   std::condition_variable loaded_changed_;
   std::exception_ptr problem_;      // of loading
-  std::unique_ptr<Loaded> loaded_;  // all of these guarded by the mutex
+  std::unique_ptr<Loaded> loaded_;
   bool done_ = false;
-  std::atomic<std::shared_ptr<const Router>> router_;
+  std::shared_ptr<const Router> router_;  // all of these are guarded by the mutex
   std::unique_ptr<HttpServer> http_;
   std::thread loader_;
 };

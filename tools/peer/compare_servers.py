@@ -1,6 +1,6 @@
 """Two servers side by side: time to the first token, between tokens, and tokens a second, with 1 and with 4 clients.
 
-    python compare_peer.py URL URL [--tokens 128] [--prompt-words 64] [--rounds 3] [--clients 1 4]
+    python compare_servers.py URL URL [--tokens 128] [--prompt-words 64] [--rounds 3] [--clients 1 4]
 
 Both get the same prompts, one server after the other in each round. A server may send several tokens in one event, so the
 time between tokens is a stream's time after its first event over the tokens that came in it (the server's own count).
