@@ -24,7 +24,7 @@ using Kind = JsonRule::Kind;
 constexpr size_t kMostBytes = 256 * 1024;  // of a schema
 constexpr size_t kMostSchemas = 10'000;    // inside a schema
 constexpr size_t kMostForms = 256;         // of one value
-constexpr size_t kMostSteps = 64;          // from one schema to another at the same place, by $ref and the like
+constexpr size_t kMostSteps = 32;          // from one schema to another at the same place, by $ref and the like
 constexpr size_t kMostPairs = 100'000;     // of alternatives of oneOf, in a schema
 
 // Keywords that would change which documents are valid.
