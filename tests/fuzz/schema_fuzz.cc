@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   refuse_with_error_only([&] {
     const Json input = parse_request_json(text_of(data, size), "input");
     if (!input.is_object() || !input.contains("schema")) return;
-    const Json choices = input.value("walk", Json());
+    const Json choices = input.contains("walk") && input["walk"].is_array() ? input["walk"] : Json::array();
     const int32_t end = qwen_vocabulary().added.at("<|im_end|>");
     const bool strict = input.contains("strict") && input["strict"] == true;
     JsonGrammar grammar = schema_grammar(input["schema"], strict, "schema");
