@@ -81,7 +81,7 @@ std::vector<std::string> read_keys(const std::string& path) {
   if (keys.empty()) {
     throw Error({.where = "--api-key-file",
                  .expected = fmt::format("a file with a key in each line, in {}", path),
-                 .found = file.is_open() || file.eof() ? "no key" : "no such file",
+                 .found = file.is_open() ? "no key" : "no such file",
                  .next = {}});
   }
   return keys;

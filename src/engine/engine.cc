@@ -17,10 +17,16 @@ double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+void require(bool right, const char* where, const std::string& expected, auto found) {
+  if (!right) throw Error({.where = where, .expected = expected, .found = fmt::format("{}", found), .next = {}});
+}
+
+void require_token(int32_t token, const char* where, int64_t vocabulary) {
+  if (token >= 0 && token < vocabulary) return;  // without forming a text for each token of a prompt
+  require(false, where, fmt::format("token ids from 0 to {}", vocabulary - 1), token);
+}
+
 void check_sampling(const Sampling& s) {
-  const auto require = [](bool right, const char* where, const char* expected, auto found) {
-    if (!right) throw Error({.where = where, .expected = expected, .found = fmt::format("{}", found), .next = {}});
-  };
   require(std::isfinite(s.temperature) && s.temperature >= 0, "temperature", "a number of 0 or more", s.temperature);
   require(s.top_k >= -1, "top_k", "0 or -1 (off), or a number of tokens", s.top_k);
   require(s.top_p > 0 && s.top_p <= 1, "top_p", "a number above 0, up to 1", s.top_p);
@@ -70,37 +76,22 @@ void Engine::check(const Request& request) const {
                  .found = fmt::format("{}", request.prompt.size()),
                  .next = "Shorten the prompt, or raise --context."});
   }
-  for (const int32_t token : request.prompt) {
-    if (token < 0 || token >= vocabulary_) {
-      throw Error({.where = "prompt",
-                   .expected = fmt::format("token ids from 0 to {}", vocabulary_ - 1),
-                   .found = fmt::format("{}", token),
-                   .next = {}});
-    }
-  }
-  if (request.max_tokens < 0) {
-    throw Error(
-        {.where = "max_tokens", .expected = "0 or more", .found = fmt::format("{}", request.max_tokens), .next = {}});
-  }
+  for (const int32_t token : request.prompt) require_token(token, "prompt", vocabulary_);
+  require(request.max_tokens >= 0, "max_tokens", "0 or more", request.max_tokens);
   check_sampling(request.sampling);
   check_logit_rules(request);
 }
 
 void Engine::check_logit_rules(const Request& request) const {
-  const auto require = [](bool right, const char* where, const std::string& expected, auto found) {
-    if (!right) throw Error({.where = where, .expected = expected, .found = fmt::format("{}", found), .next = {}});
-  };
   const Penalties& p = request.penalties;
   require(std::isfinite(p.presence), "presence_penalty", "a number", p.presence);
   require(std::isfinite(p.frequency), "frequency_penalty", "a number", p.frequency);
   require(std::isfinite(p.repetition) && p.repetition > 0, "repetition_penalty", "a number above 0", p.repetition);
   for (const auto& [token, bias] : request.logit_bias) {
-    require(token >= 0 && token < vocabulary_, "logit_bias", fmt::format("token ids from 0 to {}", vocabulary_ - 1), token);
+    require_token(token, "logit_bias", vocabulary_);
     require(std::isfinite(bias), "logit_bias", "numbers", bias);
   }
-  for (const int32_t token : request.end_tokens) {
-    require(token >= 0 && token < vocabulary_, "end tokens", fmt::format("token ids from 0 to {}", vocabulary_ - 1), token);
-  }
+  for (const int32_t token : request.end_tokens) require_token(token, "end tokens", vocabulary_);
   const int top = request.logprobs.value_or(0);
   require(top >= 0 && top <= vocabulary_, "logprobs", "0 or more tokens, of those that there are", top);
   CHECK(!request.score_prompt || request.logprobs, "a prompt is scored without logprobs");

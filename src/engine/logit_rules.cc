@@ -48,6 +48,7 @@ void LogitRules::count(int32_t token, int32_t generated) {
 }
 
 void LogitRules::form(std::span<const int32_t> guesses) {
+  if (!any_) return;
   rows_.clear();
   sets_.clear();
   const std::unique_ptr<Constraint> ahead = constraint_ && !guesses.empty() ? constraint_->clone() : nullptr;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "server/api_error.h"
+#include "server/json_reply.h"
 
 namespace megalith {
 
@@ -167,7 +168,7 @@ void Answer::finish(const Generation& last) {
   if (!fields_.stream) {
     Json reply = envelope(names_.object, std::move(choices_));
     add_summary(reply, last);
-    return exchange_->reply({.body = json_line(reply)});
+    return exchange_->reply(json_reply(reply));
   }
   if (fields_.include_usage) {
     Json chunk = envelope(names_.chunk_object, Json::array());
@@ -184,7 +185,7 @@ void Answer::fail(const ApiError& error) {
     events_->error(error);
     events_->done();
   } else {
-    exchange_->reply({.status = error.status, .body = json_line(error.json()), .headers = error.headers});
+    exchange_->reply(error_reply(error));
   }
   cancel_all();
 }

@@ -20,7 +20,7 @@ void ChatChoice::take(int32_t token, bool ends) {
 
 FinishReason ChatChoice::flush(FinishReason reason) {
   for (OutputEvent& event : parser_->finish(reason)) take_event(std::move(event));
-  if (!stopped()) take_held();
+  if (!stopped()) add_safe(stops_.flush());
   return reason == FinishReason::stop && calls_ > 0 ? FinishReason::tool_calls : reason;
 }
 
@@ -34,7 +34,7 @@ void ChatChoice::take_event(OutputEvent event) {
     case Kind::reasoning:
       return add({.kind = Piece::Kind::reasoning, .text = std::move(event.text)});
     case Kind::content:
-      return take_content(event.text);
+      return add_safe(stops_.feed(event.text));
     case Kind::call_begin:
       return add(
           {.kind = Piece::Kind::call_begin, .text = std::move(event.text), .call = event.call, .id = std::move(event.id)});
@@ -48,18 +48,8 @@ void ChatChoice::take_event(OutputEvent event) {
   }
 }
 
-void ChatChoice::take_content(std::string_view text) {
-  add({.text = stops_.feed(text)});
-  stop_where_found();
-}
-
-// What waited for more of a stop string.
-void ChatChoice::take_held() {
-  add({.text = stops_.flush()});
-  stop_where_found();
-}
-
-void ChatChoice::stop_where_found() {
+void ChatChoice::add_safe(std::string text) {
+  add({.text = std::move(text)});
   if (stops_.hit()) stop(calls_ > 0 ? FinishReason::tool_calls : FinishReason::stop, stops_.hit());
 }
 
@@ -71,7 +61,7 @@ void ChatChoice::attribute_tokens(bool reasoning) {
 
 void ChatChoice::stop_after_first_call() {
   if (parallel_calls_ || calls_ == 0 || stopped()) return;
-  take_held();
+  add_safe(stops_.flush());
   if (!stopped()) stop(FinishReason::tool_calls, {});
 }
 

@@ -18,9 +18,8 @@ class ChatChoice : public Choice {
   void take(int32_t token, bool ends) override;
   FinishReason flush(FinishReason reason) override;
   void take_event(OutputEvent event);
-  void take_content(std::string_view text);
-  void take_held();
-  void stop_where_found();
+  // Content that no stop string can take back; the end, where one is complete.
+  void add_safe(std::string text);
   void attribute_tokens(bool reasoning);
   void stop_after_first_call();
 

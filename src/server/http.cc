@@ -12,7 +12,6 @@
 #include <mutex>
 #include <new>
 #include <optional>
-#include <random>
 #include <set>
 #include <thread>
 #include <utility>
@@ -38,6 +37,7 @@
 
 #include "server/api_error.h"
 #include "server/listening_socket.h"
+#include "server/random_hex.h"
 #include "server/response.h"
 
 namespace megalith {
@@ -61,12 +61,6 @@ constexpr int kDeadPeerTimeout = 120'000;             // ms until a client that 
 auto into(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
 ApiError refusal(int status, std::string message) { return {status, "invalid_request_error", std::move(message)}; }
-
-std::string random_id() {
-  thread_local std::mt19937_64 random{(uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
-  const uint64_t high = random();
-  return fmt::format("{:016x}{:016x}", high, random());
-}
 
 bool is_sane_id(std::string_view id) {
   if (id.empty() || id.size() > 128) return false;
@@ -131,7 +125,7 @@ Incoming incoming(Parser& parser, std::optional<ApiError> fault) {
   for (const auto& field : message) in.request.headers.emplace_back(view(field.name_string()), view(field.value()));
   in.request.body = std::move(message.body());
   const std::string_view id = in.request.header("X-Request-Id");
-  in.request.id = is_sane_id(id) ? std::string(id) : random_id();
+  in.request.id = is_sane_id(id) ? std::string(id) : random_hex(32);
   in.fault = std::move(fault);
   return in;
 }

@@ -1,13 +1,14 @@
 #include "server/info_routes.h"
 
-#include <algorithm>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "server/api_error.h"
+#include "server/json_reply.h"
 #include "server/page.h"
+#include "server/request_fields.h"
 #include "text/request_json.h"
 
 namespace megalith {
@@ -15,8 +16,6 @@ namespace megalith {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-HttpReply json_reply(const Json& json) { return {.body = json.dump()}; }
 
 // A handler that only looks at the request.
 Handler answer(std::function<HttpReply(const HttpRequest&)> make) {
@@ -96,14 +95,11 @@ HttpReply slots(const ModelRoutes& model, const HttpRequest& request) {
 }
 
 HttpReply abort_request(const Service& service, const HttpRequest& request) {
-  const Json body = parse_request_json(request.body, "the body");
-  const auto text = [&body](const char* name) {
-    const auto at = body.is_object() ? body.find(name) : body.end();
-    return body.is_object() && at != body.end() && at->is_string() ? at->get<std::string>() : std::string();
-  };
-  const bool all = body.is_object() && body.contains("abort_all") && body["abort_all"] == true;
-  std::string id = text("request_id");
-  if (id.empty()) id = text("rid");
+  const Json body = parse_request_json(request.body, "request");
+  const RequestFields fields(body);
+  const bool all = fields.flag("abort_all").value_or(false);
+  std::string id = fields.text("request_id").value_or("");
+  if (id.empty()) id = fields.text("rid").value_or("");
   if (!all && id.empty()) {
     throw ApiError(400, "invalid_request_error",
                    "request_id: expected the X-Request-Id of a request, or \"abort_all\": true.", "request_id");

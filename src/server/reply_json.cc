@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include "server/random_hex.h"
 
 namespace megalith {
 
@@ -68,13 +67,7 @@ Json speculation_json(const SpeculationReport& report, int draft_guesses) {
 }  // namespace
 
 std::string random_id(std::string_view prefix) {
-  thread_local std::mt19937_64 random = [] {
-    std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device()};
-    return std::mt19937_64(seed);
-  }();
-  const uint64_t high = random(), low = random();
-  return fmt::format("{}{:016x}{:08x}", prefix, high, low >> 32);
+  return std::string(prefix) + random_hex(24);
 }
 
 Json Usage::json() const {
@@ -149,10 +142,6 @@ Json chat_logprobs(const Tokenizer& tokenizer, const Generation& generation, siz
     content.push_back(std::move(entry));
   }
   return {{"content", std::move(content)}};
-}
-
-std::string json_line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace megalith

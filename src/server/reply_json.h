@@ -62,7 +62,4 @@ class CompletionLogprobs {
 nlohmann::ordered_json chat_logprobs(const Tokenizer& tokenizer, const Generation& generation, size_t first, size_t last,
                                      int alternatives);
 
-// One line of UTF-8.
-std::string json_line(const nlohmann::ordered_json& json);
-
 }  // namespace megalith

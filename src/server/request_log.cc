@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "server/json_reply.h"
 
 namespace megalith {
 namespace {
@@ -56,7 +57,7 @@ std::string line_of(const LoggedText& text) {
     line["tags"].push_back(fmt::format("sampled {:.6g}/{:.6g}", text.temperature, text.top_p));
   }
   // Ids are the clients' own, and need not be UTF-8.
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_line(line) + "\n";
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <map>
 #include <utility>
 
+#include "server/json_reply.h"
+
 namespace megalith {
 
 namespace {
@@ -99,9 +101,7 @@ void Response::fail(const ApiError& error) {
   Lock lock(mutex_);
   if (phase_ == Phase::ended) return;
   if (phase_ == Phase::waiting) {
-    append_reply({.status = error.status,
-                  .body = error.json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
-                  .headers = error.headers});
+    append_reply(error_reply(error));
   } else {
     broken_ = true;
   }

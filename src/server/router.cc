@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "server/api_error.h"
+#include "server/json_reply.h"
 
 namespace megalith {
 
@@ -45,9 +46,7 @@ class RoutedExchange final : public Exchange {
   // Answers with an error; an answer that has begun can only be ended.
   void fail(const ApiError& error) {
     if (started_) return end();
-    reply({.status = error.status,
-           .body = error.json().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
-           .headers = error.headers});
+    reply(error_reply(error));
   }
 
  private:

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "server/json_reply.h"
+
 namespace megalith {
 
 EventStream::EventStream(std::shared_ptr<Exchange> exchange, std::chrono::milliseconds ping, Headers headers)
@@ -16,7 +18,7 @@ EventStream::EventStream(std::shared_ptr<Exchange> exchange, std::chrono::millis
 }
 
 void EventStream::event(const nlohmann::ordered_json& value) {
-  send("data: " + value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n\n");
+  send("data: " + json_line(value) + "\n\n");
 }
 
 void EventStream::comment(std::string_view text) {

@@ -1,5 +1,7 @@
 #include "server/text_choice.h"
 
+#include <utility>
+
 namespace megalith {
 
 TextChoice::TextChoice(const CommonFields& fields, const LoadedModel& model)
@@ -13,14 +15,16 @@ void TextChoice::take(int32_t token, bool ends) {
 
 FinishReason TextChoice::flush(FinishReason reason) {
   add_text(text_.flush());
-  add({.text = stops_.flush()});
-  if (stops_.hit()) stop(FinishReason::stop, stops_.hit());
+  add_safe(stops_.flush());
   return reason;
 }
 
 void TextChoice::add_text(std::string_view text) {
-  if (text.empty()) return;
-  add({.text = stops_.feed(text)});
+  if (!text.empty()) add_safe(stops_.feed(text));
+}
+
+void TextChoice::add_safe(std::string text) {
+  add({.text = std::move(text)});
   if (stops_.hit()) stop(FinishReason::stop, stops_.hit());
 }
 

@@ -16,6 +16,8 @@ class TextChoice : public Choice {
   void take(int32_t token, bool ends) override;
   FinishReason flush(FinishReason reason) override;
   void add_text(std::string_view text);
+  // What no stop string can take back; the end, where one is complete.
+  void add_safe(std::string text);
 
   TextStream text_;
   StopStrings stops_;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "server/handlers.h"
+#include "server/json_reply.h"
 #include "server/prompt.h"
 #include "server/request_fields.h"
 #include "text/request_json.h"
@@ -14,10 +15,6 @@ namespace megalith {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-HttpReply json_reply(const Json& body) {
-  return {.body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
-}
 
 // Text or messages of a request to tokenize, as tokens.
 struct Tokenized {
