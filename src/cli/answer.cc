@@ -1,7 +1,6 @@
 #include "cli/answer.h"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -47,9 +46,9 @@ double decode_rate(const Generation& generation) {
 }
 
 std::string speculation(const SpeculationReport& report) {
-  const int64_t guesses = std::accumulate(report.guesses.begin(), report.guesses.end(), int64_t{0});
+  const int64_t guesses = report.tried();
   if (guesses == 0) return "";
-  const int64_t right = std::accumulate(report.accepted.begin(), report.accepted.end(), int64_t{0});
+  const int64_t right = report.kept();
   return fmt::format("{:.2f} tokens a step, {:.0f}% of {} guesses right{}", report.tokens_per_step(),
                      100.0 * static_cast<double>(right) / static_cast<double>(guesses), guesses,
                      guesses >= kDoubtful && right * 50 < guesses ? " (so few that the draft may be of another model)" : "");

@@ -39,13 +39,12 @@ struct Generate {
 constexpr int kMaxTogether = 8;
 
 std::vector<int32_t> Generate::prompt_tokens(const LoadedModel& loaded, const std::string& prompt) const {
-  const Tokenizer& tokenizer = loaded.text.require_tokenizer();
-  if (chat == "none" || (chat.empty() && !loaded.text.format)) return tokenizer.encode(prompt, Specials::recognised);
+  if (chat == "none" || (chat.empty() && !loaded.text.format)) return loaded.text.prompt_of(prompt);
   ChatRequest request;
   if (!system.empty()) request.messages.push_back({.role = Role::system, .content = system});
   request.messages.push_back({.role = Role::user, .content = prompt});
   if (!chat.empty()) request.enable_thinking = chat == "think";
-  return tokenizer.encode(loaded.text.require_format().render(request));
+  return loaded.text.require_tokenizer().encode(loaded.text.require_format().render(request));
 }
 
 std::vector<std::vector<int32_t>> Generate::all_prompts(const LoadedModel& loaded) const {

@@ -49,6 +49,12 @@ const ChatFormat& TextModel::require_format() const {
   return *format;
 }
 
+std::vector<int32_t> TextModel::prompt_of(std::string_view text) const {
+  std::vector<int32_t> prompt = require_tokenizer().encode(text, Specials::recognised);
+  if (begin_token) prompt.insert(prompt.begin(), *begin_token);
+  return prompt;
+}
+
 namespace {
 
 // The format that the directory's template, or the vocabulary's own marks, speak for. Raw prompts need none, so a

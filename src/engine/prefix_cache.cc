@@ -1,6 +1,8 @@
 #include "engine/prefix_cache.h"
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 
 #include "base/check.h"
 
@@ -24,13 +26,10 @@ PrefixCache::PrefixCache(Machine& machine, int chunk, int64_t max_bytes)
 
 PrefixCache::~PrefixCache() = default;
 
-// FNV-1a; equal keys are told apart by their tokens.
+// Equal keys are told apart by their tokens.
 PrefixCache::Key PrefixCache::key_of(const Chunk* parent, std::span<const int32_t> tokens) {
-  Key key = 0xcbf29ce484222325;
-  const auto mix = [&key](uint64_t value) { key = (key ^ value) * 0x100000001b3; };
-  mix(reinterpret_cast<uintptr_t>(parent));
-  for (const int32_t token : tokens) mix(static_cast<uint32_t>(token));
-  return key;
+  const std::string_view bytes(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
+  return std::hash<std::string_view>()(bytes) * 3 + std::hash<const Chunk*>()(parent);
 }
 
 PrefixCache::Chunk* PrefixCache::find(const Chunk* parent, std::span<const int32_t> tokens) {

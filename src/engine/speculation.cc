@@ -10,6 +10,14 @@ int64_t accepted(const std::vector<int32_t>& guesses, const int32_t* choices) {
   return static_cast<int64_t>(count);
 }
 
+int64_t SpeculationReport::tried() const {
+  return std::accumulate(guesses.begin(), guesses.end(), int64_t{0});
+}
+
+int64_t SpeculationReport::kept() const {
+  return std::accumulate(accepted.begin(), accepted.end(), int64_t{0});
+}
+
 std::vector<double> SpeculationReport::acceptance_by_position() const {
   std::vector<double> kept, tried;
   for (size_t step = 0; step < guesses.size(); ++step) {
@@ -29,7 +37,7 @@ std::vector<double> SpeculationReport::acceptance_by_position() const {
 
 double SpeculationReport::tokens_per_step() const {
   if (accepted.empty()) return 0;
-  return 1 + std::accumulate(accepted.begin(), accepted.end(), 0.0) / static_cast<double>(accepted.size());
+  return 1 + static_cast<double>(kept()) / static_cast<double>(accepted.size());
 }
 
 }  // namespace megalith

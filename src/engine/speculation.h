@@ -36,6 +36,8 @@ struct SpeculationReport {
   double step_s = 0;   // of all steps
   double draft_s = 0;  // of that, the drafts in them
 
+  int64_t tried() const;  // guesses in all
+  int64_t kept() const;   // those of them that were right
   // Of steps with a guess at position 0, 1, …: the share in which it was kept.
   std::vector<double> acceptance_by_position() const;
   double tokens_per_step() const;  // one, and the guesses that were kept

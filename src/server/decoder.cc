@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -289,7 +288,6 @@ void Decoder::report(const Text& text, const Generation& generation) {
                      .e2e_s = seconds_since(text.arrived),
                      .steps = &generation.steps});
   if (log_ == nullptr) return;
-  const auto& [guesses, accepted, step_s, draft_s] = generation.steps;
   log_->write({.id = text.request_id,
                .kind = text.kind,
                .prompt_tokens = prompt,
@@ -298,9 +296,9 @@ void Decoder::report(const Text& text, const Generation& generation) {
                .queue_s = generation.queue_s,
                .prefill_s = generation.prefill_s,
                .decode_s = generation.decode_s,
-               .steps = static_cast<int64_t>(guesses.size()),
-               .guesses = std::accumulate(guesses.begin(), guesses.end(), int64_t{0}),
-               .accepted = std::accumulate(accepted.begin(), accepted.end(), int64_t{0}),
+               .steps = static_cast<int64_t>(generation.steps.guesses.size()),
+               .guesses = generation.steps.tried(),
+               .accepted = generation.steps.kept(),
                .finish = finish,
                .scored = text.scored,
                .temperature = text.temperature,

@@ -71,17 +71,15 @@ struct Metrics::Series {
 
   void count(const SpeculationReport& steps) {
     std::vector<int64_t> kept_at(accepted_at.size());
-    double tries = 0, tried = 0, kept = 0;
+    double tries = 0;
     for (size_t i = 0; i < steps.guesses.size(); ++i) {
       tries += steps.guesses[i] > 0 ? 1 : 0;
-      tried += steps.guesses[i];
-      kept += steps.accepted[i];
       const size_t places = std::min(kept_at.size(), static_cast<size_t>(std::max(steps.accepted[i], 0)));
       for (size_t place = 0; place < places; ++place) ++kept_at[place];
     }
     drafts->Increment(tries);
-    drafted->Increment(tried);
-    accepted->Increment(kept);
+    drafted->Increment(static_cast<double>(steps.tried()));
+    accepted->Increment(static_cast<double>(steps.kept()));
     for (size_t i = 0; i < kept_at.size(); ++i) accepted_at[i]->Increment(static_cast<double>(kept_at[i]));
   }
 

@@ -42,9 +42,7 @@ int64_t vocabulary_of(const Service& service) {
 }
 
 std::vector<int32_t> text_prompt(const Service& service, std::string_view text) {
-  std::vector<int32_t> prompt = tokenizer_of(service).encode(text, Specials::recognised);
-  if (const auto begin = service.model.text.begin_token) prompt.insert(prompt.begin(), *begin);
-  return prompt;
+  return service.model.text.prompt_of(text);
 }
 
 std::vector<int32_t> chat_prompt(const Service& service, const ChatRequest& chat) {

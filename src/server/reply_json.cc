@@ -47,14 +47,13 @@ double per(double value, double count) {
 
 Json speculation_json(const SpeculationReport& report, int draft_guesses) {
   std::vector<int64_t> histogram(static_cast<size_t>(draft_guesses) + 1);
-  int64_t steps = 0, guesses = 0, accepted = 0;
+  int64_t steps = 0;
   for (size_t i = 0; i < report.guesses.size(); ++i) {
     if (report.guesses[i] == 0) continue;
     ++steps;
-    guesses += report.guesses[i];
-    accepted += report.accepted[i];
     ++histogram[static_cast<size_t>(std::min(report.accepted[i], draft_guesses))];
   }
+  const int64_t guesses = report.tried(), accepted = report.kept();
   return {{"mean_acceptance_length", 1 + per(static_cast<double>(accepted), static_cast<double>(steps))},
           {"draft_acceptance_rate", per(static_cast<double>(accepted), static_cast<double>(guesses))},
           {"acceptance_histogram", histogram},

@@ -361,6 +361,15 @@ TEST(Render, FindsTheFormatOfAVocabularyWithoutATemplate) {
   EXPECT_THAT(back.out, HasSubstr("Hi"));
 }
 
+TEST(Generate, ATextWithoutAChatBeginsAsTheCheckpointSays) {
+  const auto prompt = [](const char* model) {
+    const Result r = run(std::string("generate --prompt Hi --chat none --max-tokens 1 --json --model ") + model);
+    return nlohmann::json::parse(r.out.substr(r.out.find('{')))["prompt_tokens"];
+  };
+  EXPECT_EQ(prompt("tiny-kimi")[0], 1024) << "[BOS]";
+  EXPECT_NE(prompt("tiny-qwen")[0], 1024);
+}
+
 TEST(Errors, CommandLineMistakesEndWithStatusTwoBeforeAnythingLoads) {
   for (const char* arguments : {"", "nonsense", "generate --frobnicate", "generate --prompt", "generate --ranks 0 --prompt x",
                                 "generate --chat maybe --prompt x", "generate --temperature nan --prompt x", "logits --tokens 1",
