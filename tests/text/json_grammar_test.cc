@@ -224,9 +224,9 @@ TEST(JsonSchema, WhatIsNotSupportedIsRefusedByItsPath) {
       {R"({"properties":{"a":{"$ref":"#/$defs/a"}},"$defs":{"a":{"pattern":""}}})", ".$defs.a.pattern"},
   };
   for (const auto& [schema, path] : cases) {
-    EXPECT_TRUE(cause_of([&] { grammar_of(schema); }).starts_with(std::string(kWhere) + path + ":"))
+    EXPECT_TRUE(cause_of([&schema = schema] { grammar_of(schema); }).starts_with(std::string(kWhere) + path + ":"))
         << schema << "\n"
-        << cause_of([&] { grammar_of(schema); });
+        << cause_of([&schema = schema] { grammar_of(schema); });
   }
   EXPECT_TRUE(cause_of([&] {
                 grammar_of(R"({"additionalProperties":true})", true);

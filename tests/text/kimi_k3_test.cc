@@ -315,7 +315,7 @@ TEST(KimiK3, WrongFieldsAreNamed) {
       {R"("chat_template_kwargs":{"thinking":1})", "chat_template_kwargs.thinking:"},
   };
   for (const auto& [field, named] : cases) {
-    EXPECT_TRUE(cause_of([&] { parse(body(kUser, std::string(",") + field)); }).starts_with(named)) << field;
+    EXPECT_TRUE(cause_of([&field = field] { parse(body(kUser, std::string(",") + field)); }).starts_with(named)) << field;
   }
   EXPECT_TRUE(cause_of([] { parse(body(R"({"role":"system","tools":[{}]})")); }).starts_with("messages[0].tools[0]"));
   EXPECT_TRUE(cause_of([] { parse(body(R"({"role":"tool","tool":7})")); }).starts_with("messages[0].tool:"));

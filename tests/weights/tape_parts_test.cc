@@ -138,7 +138,7 @@ TEST(TapeExperts, BadScaleIsRefusedByTensorOffsetAndByte) {
     const Weight w = experts_weight(Split::Axis::inputs);
     // Byte 1000 is of row 125, columns 0 to 31: expert 5 is of group 2, and the first part has the columns.
     for (const auto& [rank, ranks] : {std::pair{0, 1}, {2, 8}, {8, 32}}) {
-      EXPECT_THAT(cause_of([&] { panels_of(checkpoint, w, rank, ranks); }),
+      EXPECT_THAT(cause_of([&, rank = rank, ranks = ranks] { panels_of(checkpoint, w, rank, ranks); }),
                   AllOf(HasSubstr("experts.5.w.weight_scale"), HasSubstr("found " + std::to_string(bad)),
                         HasSubstr("offset 1000")));
     }
