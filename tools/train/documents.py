@@ -38,7 +38,7 @@ def turn(rng: random.Random) -> tuple[str, str, str, bool]:
     kind = rng.random()
     if kind < 0.08:
         return *talk(rng), rng.random() < 0.5
-    made: Problem = bare_sum(rng) if kind < 0.18 else problem(rng)
+    made: Problem = bare_sum(rng) if kind < 0.22 else problem(rng)
     think = not (made.easy and rng.random() < 0.5)
     return made.question, made.thinking, made.answer, think
 

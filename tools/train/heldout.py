@@ -12,7 +12,7 @@ def evaluation_set(held: bool, size: int = SIZE) -> list[Problem]:
     rng = random.Random(2027 if held else 2026)
     found: dict[str, Problem] = {}
     while len(found) < size:
-        made = problem(rng, held)
+        made = problem(rng, held, later=False)
         found.setdefault(made.question, made)
     return list(found.values())
 

@@ -27,10 +27,11 @@ def is_held_number(n: int) -> bool:
     return 60 <= n < 70 or 300 <= n < 350
 
 
-def part(wordings: list[str], held: bool) -> list[str]:
-    """The training or the held-out wordings of a template list."""
+def part(wordings: list[str], held: bool, later: bool = True) -> list[str]:
+    """The training or the held-out wordings of a template list; the former without or with those that came later."""
     at = wordings.index(stories.HELD)
-    return wordings[at + 1:] if held else wordings[:at]
+    end = wordings.index(stories.LATER) if stories.LATER in wordings else len(wordings)
+    return wordings[at + 1:end] if held else wordings[:at] + (wordings[end + 1:] if later else [])
 
 
 PIECES: list[str] = []
@@ -176,7 +177,7 @@ def weight(operations: list[str]) -> float:
     return (1, 1.4, 2.2)[len(operations) - 1] * (2 if any("/" in op for op in operations) else 1)
 
 
-def story(rng: random.Random, held: bool) -> Problem:
+def story(rng: random.Random, held: bool, later: bool) -> Problem:
     """A problem from one fixed template."""
     while True:
         wordings, operations, tag, answer = rng.choices(
@@ -184,7 +185,7 @@ def story(rng: random.Random, held: bool) -> Problem:
         values = content(rng, held)
         if any("/" in op for op in operations):
             fit_division(rng, operations, values, held)
-        done = finish(rng.choice(part(wordings, held)), operations, tag, answer, values)
+        done = finish(rng.choice(part(wordings, held, later)), operations, tag, answer, values)
         if done:
             return done
 
@@ -197,16 +198,16 @@ def fit_division(rng: random.Random, operations: list[str], values: dict, held: 
         values["x"] = wanted
 
 
-def chain(rng: random.Random, held: bool) -> Problem:
+def chain(rng: random.Random, held: bool, later: bool) -> Problem:
     """A story of an opening, one to three events and a question."""
     while True:
         values = content(rng, held)
         count = rng.choice((1, 2, 2, 3, 3))
-        texts = [rng.choice(part(stories.OPENINGS, held))]
+        texts = [rng.choice(part(stories.OPENINGS, held, later))]
         operations, sign = [], ""
         shares = count > 1 and rng.random() < 0.15
         for i in range(count - shares):
-            text, sign = event(rng, held, "xyzv"[i + 1], values)
+            text, sign = event(rng, held, later, "xyzv"[i + 1], values)
             texts.append(text)
             operations.append(f"{'r' if i else 'x'}{sign}{'k' if sign == '*' else 'xyzv'[i + 1]}")
         if shares:
@@ -224,7 +225,7 @@ def chain(rng: random.Random, held: bool) -> Problem:
             return done
 
 
-def event(rng: random.Random, held: bool, name: str, values: dict) -> tuple[str, str]:
+def event(rng: random.Random, held: bool, later: bool, name: str, values: dict) -> tuple[str, str]:
     """One event of a chain: its text and the sign of its operation."""
     values["v"] = given(rng, 2, 999, held)
     if rng.random() < 0.12:
@@ -232,14 +233,14 @@ def event(rng: random.Random, held: bool, name: str, values: dict) -> tuple[str,
         values["k"] = factor or values["k"]
         return text.replace("{day}", rng.choice(words.DAYS)), "*"
     gain = rng.random() < 0.45
-    text = rng.choice(part(stories.GAINS if gain else stories.LOSSES, held))
+    text = rng.choice(part(stories.GAINS if gain else stories.LOSSES, held, later))
     text = text.replace("{y}", "{" + name + "}").replace("{day}", rng.choice(words.DAYS))
     return text, "+" if gain else "-"
 
 
-def problem(rng: random.Random, held: bool = False) -> Problem:
+def problem(rng: random.Random, held: bool = False, later: bool = True) -> Problem:
     """A word problem of one to three operations."""
-    return chain(rng, held) if rng.random() < 0.4 else story(rng, held)
+    return chain(rng, held, later) if rng.random() < 0.4 else story(rng, held, later)
 
 
 SUM_QUESTIONS = ["What is {a} {s} {b}?", "{a} {s} {b} = ?", "Calculate {a} {s} {b}.", "{a}{s}{b}", "How much is {a} {s} {b}?",
@@ -249,8 +250,8 @@ SUM_QUESTIONS = ["What is {a} {s} {b}?", "{a} {s} {b} = ?", "Calculate {a} {s} {
 def bare_sum(rng: random.Random) -> Problem:
     """A calculation without a story."""
     sign = rng.choice("+-*/+-*/-//")
-    top = rng.choice((20, 100, 1000))
-    a, b = rng.randint(2, top), rng.randint(2, top)
+    top = rng.choice((20, 100, 1000, 9999) if sign in "+-" else (20, 100, 1000))
+    a, b = rng.randint(2, top), rng.randint(2, rng.choice((top, min(top, 999))))
     if sign == "-":
         a, b = max(a, b), min(a, b)
     elif sign == "*":
