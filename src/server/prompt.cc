@@ -42,6 +42,7 @@ int64_t vocabulary_of(const Service& service) {
 }
 
 std::vector<int32_t> text_prompt(const Service& service, std::string_view text) {
+  tokenizer_of(service);  // or a 400
   return service.model.text.prompt_of(text);
 }
 
