@@ -93,7 +93,7 @@ TEST_F(RealVocabulary, LongTextsTakeLinearTimeAndSecondsAtMost) {
   for (const LongText& kind : kLongTexts) {
     SCOPED_TRACE(kind.name);
     expect_linear_time(kind.n, kind.make,
-                       [](const std::string& text) { tokenizer().encode(text, Specials::recognised); });
+                       [this](const std::string& text) { tokenizer().encode(text, Specials::recognised); });
     const std::string text = kind.make(2 * kind.n);
     double begin = thread_seconds();
     auto ids = tokenizer().encode(text, Specials::recognised);
