@@ -49,8 +49,8 @@ const ChatFormat& TextModel::require_format() const {
   return *format;
 }
 
-std::vector<int32_t> TextModel::prompt_of(std::string_view text) const {
-  std::vector<int32_t> prompt = require_tokenizer().encode(text, Specials::recognised);
+std::vector<int32_t> TextModel::prompt_of(std::string_view text, Specials specials) const {
+  std::vector<int32_t> prompt = require_tokenizer().encode(text, specials);
   if (begin_token) prompt.insert(prompt.begin(), *begin_token);
   return prompt;
 }

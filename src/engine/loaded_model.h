@@ -42,8 +42,8 @@ struct TextModel {
   // The same, or an Error that says what is missing.
   const Tokenizer& require_tokenizer() const;
   const ChatFormat& require_format() const;
-  // A text that is no chat, as a prompt: what texts begin with, then its tokens, control tokens among them.
-  std::vector<int32_t> prompt_of(std::string_view text) const;
+  // A text that is no chat, as a prompt: what texts begin with, then its tokens.
+  std::vector<int32_t> prompt_of(std::string_view text, Specials specials = Specials::recognised) const;
 
   std::filesystem::path directory;
 };

@@ -28,11 +28,11 @@ Tokenized tokenize_text(const RequestFields& fields, const Service& service) {
   const auto prompt = fields.text("prompt"), content = fields.text("content");
   if (prompt && content) fields.refuse("content", "nothing beside prompt");
   const bool begin = fields.flag("add_special_tokens").value_or(fields.flag("add_special").value_or(!content));
-  const bool specials = fields.flag("parse_special").value_or(true);
+  const auto specials = fields.flag("parse_special").value_or(true) ? Specials::recognised : Specials::plain_text;
   const std::string text = prompt ? *prompt : content.value_or("");
   Tokenized result;
-  result.ids = tokenizer_of(service).encode(text, specials ? Specials::recognised : Specials::plain_text);
-  if (begin && service.model.text.begin_token) result.ids.insert(result.ids.begin(), *service.model.text.begin_token);
+  const Tokenizer& tokenizer = tokenizer_of(service);
+  result.ids = begin ? service.model.text.prompt_of(text, specials) : tokenizer.encode(text, specials);
   result.pieces = fields.flag("with_pieces").value_or(false);
   return result;
 }

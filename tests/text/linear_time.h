@@ -18,7 +18,8 @@ inline double thread_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Runs inputs of sizes `n` and 2n, which are made before the time is taken. Twice the size may take at most 2.5 times as long; what takes quadratic time needs four times.
+// Runs inputs of sizes `n` and 2n, which are made before the time is taken. Twice the size may take at most 2.5 times as
+// long; what takes quadratic time needs four times.
 // Shared caches can still disturb a measurement, so the best of up to 20 counts; and where twice the size is the first
 // that a cache or an allocator's pool does not hold, the next sizes tell.
 template <typename Make, typename Run>
